@@ -1,0 +1,103 @@
+//! The keys with which an origin is asked, replaceable while it is in use.
+//!
+//! Invariant: a key is never printed: `Debug` shows none of them.
+
+use aws_credential_types::provider::future;
+use aws_sdk_s3::config::{Credentials, ProvideCredentials};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A shorter id or secret may be a word of any answer; real ones are longer.
+const TELLING_BYTES: usize = 8;
+
+/// An access key with its secret and, for temporary ones, the session token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessKey {
+    /// The id, as the origin issued it.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+    /// The token that goes with temporary keys.
+    pub session_token: Option<String>,
+}
+
+impl fmt::Debug for AccessKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessKey(..)")
+    }
+}
+
+/// Access keys that whoever re-reads the configuration can replace: the next request, also the next
+/// retry of a running one, is signed with the new ones. Clones share the keys.
+#[derive(Clone)]
+pub struct SharedCredentials(Arc<RwLock<AccessKey>>);
+
+impl SharedCredentials {
+    /// Starts with this key.
+    #[must_use]
+    pub fn new(key: AccessKey) -> Self {
+        Self(Arc::new(RwLock::new(key)))
+    }
+
+    /// Signs with this key from now on.
+    pub fn replace(&self, key: AccessKey) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+
+    /// Whether `text` holds any of the keys. Used to keep an origin's answers from giving them away.
+    pub(crate) fn occur_in(&self, text: &[u8]) -> bool {
+        let key = self.current();
+        [Some(key.id), Some(key.secret), key.session_token]
+            .into_iter()
+            .flatten()
+            .filter(|part| part.len() >= TELLING_BYTES)
+            .any(|part| text.windows(part.len()).any(|window| window == part.as_bytes()))
+    }
+
+    fn current(&self) -> AccessKey {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for SharedCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedCredentials(..)")
+    }
+}
+
+impl ProvideCredentials for SharedCredentials {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let key = self.current();
+        let credentials =
+            Credentials::new(key.id, key.secret, key.session_token, None, "larder-configuration");
+        future::ProvideCredentials::ready(Ok(credentials))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AccessKey, SharedCredentials};
+
+    #[test]
+    fn keys_are_recognised_and_never_printed() {
+        let key = AccessKey {
+            id: "CANARYID".into(),
+            secret: "CANARYSECRET".into(),
+            session_token: Some("CANARYTOKEN".into()),
+        };
+        let shared = SharedCredentials::new(key.clone());
+        assert!(!format!("{key:?} {shared:?}").contains("CANARY"));
+        assert!(shared.occur_in(b"<AWSAccessKeyId>CANARYID</AWSAccessKeyId>"));
+        assert!(shared.occur_in(b"x-amz-security-token:CANARYTOKEN"));
+        assert!(!shared.occur_in(b"nothing here"));
+        shared.replace(AccessKey {
+            id: "OTHER".into(),
+            secret: "s3cr3t".into(),
+            session_token: None,
+        });
+        assert!(!shared.occur_in(b"CANARYID"));
+    }
+}
