@@ -3,7 +3,7 @@
 //! Invariant: identity is the version id where the origin has one, else (ETag byte for byte, size).
 //! Last-Modified is not part of it: its precision differs between LIST and HEAD.
 
-use crate::{BucketName, ObjectDigest, ObjectKey, OriginName, PoolName, VersionId};
+use crate::{BlockLayout, BucketName, ObjectDigest, ObjectKey, OriginName, PoolName, VersionId};
 use http::HeaderMap;
 use http::header::LAST_MODIFIED;
 use std::fmt;
@@ -142,6 +142,8 @@ pub struct Pinned {
     pub version: Version,
     /// What the origin said of that state.
     pub meta: Arc<ObjectMeta>,
+    /// The length of its blocks in bytes.
+    pub block_bytes: u32,
     /// The digest from which the keys of its blocks derive.
     pub digest: ObjectDigest,
 }
@@ -158,13 +160,19 @@ impl Pinned {
     ) -> Option<Self> {
         let version = meta.version()?;
         let digest = ObjectDigest::new(pool, &name, &version, meta.size, block_bytes);
-        Some(Self { name, version, meta, digest })
+        Some(Self { name, version, meta, block_bytes, digest })
     }
 
     /// The object's size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.meta.size
+    }
+
+    /// How it is cut into blocks.
+    #[must_use]
+    pub fn layout(&self) -> BlockLayout {
+        BlockLayout::new(self.meta.size, self.block_bytes)
     }
 }
 

@@ -1,0 +1,596 @@
+//! The object table of one dataset: what is known of each object, which blocks are resident, and
+//! the events that a policy is told.
+//!
+//! Invariant: a slot is resident only while its object's entry is the version it was stored for,
+//! so a changed object cannot keep old blocks in the count. Every change happens under one lock and
+//! leaves its event in the order in which it happened.
+
+mod journal;
+mod slots;
+
+use journal::Journal;
+pub(crate) use slots::Freed;
+
+use crate::meters::Cause;
+use crate::pool::Pool;
+use larder_model::{
+    BlockLayout, Entry, EventKind, Handle, ObjectDigest, ObjectName, ObjectRecord, Pinned,
+    Timestamp,
+};
+use slots::{Slots, State};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// A dense number for an object of the table; reused after it was forgotten.
+pub(crate) type ObjectId = u32;
+
+/// When the origin was asked: a tick orders asks and arrivals, the time tells age.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) tick: u64,
+    pub(crate) at: Timestamp,
+}
+
+/// What the table knows of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) id: ObjectId,
+    pub(crate) pinned: Arc<Pinned>,
+    pub(crate) asked: Asked,
+    /// Whether stored checksums were asked for, too.
+    pub(crate) checksums: bool,
+    /// Whether no block of it is resident or on its way.
+    pub(crate) bare: bool,
+}
+
+struct Object {
+    pinned: Arc<Pinned>,
+    asked: Asked,
+    used_at: Timestamp,
+    checksums: bool,
+    /// By block index; grows to the highest block that was named.
+    handles: Vec<Handle>,
+    /// Slots in use, and how many of them are resident.
+    named: u32,
+    residents: u32,
+    /// Why the next miss of a block of it happens.
+    cause: Cause,
+}
+
+const NO_HANDLE: Handle = Handle::MAX;
+
+/// The table.
+pub(crate) struct Ledger {
+    by_name: HashMap<ObjectName, ObjectId>,
+    objects: Vec<Option<Object>>,
+    vacant: Vec<ObjectId>,
+    slots: Slots,
+    pool: Arc<Pool>,
+    pub(crate) journal: Journal,
+    dirty: HashSet<ObjectId>,
+    gone: Vec<ObjectName>,
+    resident_objects: u64,
+    resident_bytes: u64,
+    table_bytes: u64,
+    table_limit: u64,
+    hand: ObjectId,
+}
+
+/// What a new block may do.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// Room was taken; these made it.
+    Admitted(Vec<Freed>),
+    /// Not to be kept. These went all the same.
+    Rejected(Vec<Freed>),
+}
+
+impl Ledger {
+    /// An empty table of at most about `table_limit` bytes, filling `pool`.
+    pub(crate) fn new(pool: Arc<Pool>, table_limit: u64) -> Self {
+        Self {
+            by_name: HashMap::new(),
+            objects: Vec::new(),
+            vacant: Vec::new(),
+            slots: Slots::default(),
+            pool,
+            journal: Journal::default(),
+            dirty: HashSet::new(),
+            gone: Vec::new(),
+            resident_objects: 0,
+            resident_bytes: 0,
+            table_bytes: 0,
+            table_limit,
+            hand: 0,
+        }
+    }
+
+    /// What is known of `name`; counts as a use of it.
+    pub(crate) fn find(&mut self, name: &ObjectName, now: Timestamp) -> Option<Found> {
+        let id = *self.by_name.get(name)?;
+        let object = self.objects.get_mut(id as usize)?.as_mut()?;
+        object.used_at = now;
+        Some(Found {
+            id,
+            pinned: object.pinned.clone(),
+            asked: object.asked,
+            checksums: object.checksums,
+            bare: object.named == 0,
+        })
+    }
+
+    /// Takes in what the origin said when it was asked at `asked`. An answer older than what is
+    /// known already changes nothing. Tells the object's number and the blocks of another version
+    /// that this freed.
+    pub(crate) fn observe(
+        &mut self,
+        pinned: Arc<Pinned>,
+        asked: Asked,
+        checksums: bool,
+    ) -> (ObjectId, Vec<Freed>) {
+        if let Some(id) = self.by_name.get(&pinned.name).copied()
+            && let Some(object) = &mut self.objects[id as usize]
+        {
+            if object.asked.tick > asked.tick {
+                return (id, Vec::new());
+            }
+            let same = object.pinned.digest == pinned.digest;
+            object.asked = asked;
+            object.checksums = checksums;
+            if same {
+                if object.pinned.meta.headers != pinned.meta.headers {
+                    object.pinned = pinned;
+                    self.dirty.insert(id);
+                }
+                return (id, Vec::new());
+            }
+            let freed = self.strip(id);
+            if let Some(object) = &mut self.objects[id as usize] {
+                object.pinned = pinned;
+                object.cause = Cause::Stale;
+            }
+            self.dirty.insert(id);
+            return (id, freed);
+        }
+        let freed = self.shrink();
+        let at = asked.at;
+        let cost = cost(&pinned);
+        let object = Object {
+            pinned,
+            asked,
+            used_at: at,
+            checksums,
+            handles: Vec::new(),
+            named: 0,
+            residents: 0,
+            cause: Cause::Cold,
+        };
+        let id = self.insert(object);
+        self.table_bytes += cost;
+        self.dirty.insert(id);
+        (id, freed)
+    }
+
+    fn insert(&mut self, object: Object) -> ObjectId {
+        let name = object.pinned.name.clone();
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                self.objects[id as usize] = Some(object);
+                id
+            }
+            None => {
+                self.objects.push(Some(object));
+                self.objects.len() as ObjectId - 1
+            }
+        };
+        self.by_name.insert(name, id);
+        id
+    }
+
+    /// Makes the next reader ask the origin, because this version turned out not to be current.
+    pub(crate) fn doubt(&mut self, name: &ObjectName, digest: ObjectDigest) {
+        if let Some(id) = self.by_name.get(name)
+            && let Some(object) = &mut self.objects[*id as usize]
+            && object.pinned.digest == digest
+        {
+            object.asked = Asked::default();
+        }
+    }
+
+    /// Forgets an object that is not there any more, as far as an ask at `asked` can tell.
+    pub(crate) fn forget(&mut self, name: &ObjectName, asked: Asked) -> Vec<Freed> {
+        match self.by_name.get(name).copied() {
+            Some(id) if self.object(id).is_some_and(|o| o.asked.tick <= asked.tick) => {
+                self.drop_object(id)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn drop_object(&mut self, id: ObjectId) -> Vec<Freed> {
+        let freed = self.strip(id);
+        if let Some(object) = self.objects[id as usize].take() {
+            self.table_bytes = self.table_bytes.saturating_sub(cost(&object.pinned));
+            self.by_name.remove(&object.pinned.name);
+            self.dirty.remove(&id);
+            self.gone.push(object.pinned.name.clone());
+            self.vacant.push(id);
+        }
+        freed
+    }
+
+    /// Frees every block of an object.
+    fn strip(&mut self, id: ObjectId) -> Vec<Freed> {
+        let Some(object) = &self.objects[id as usize] else { return Vec::new() };
+        let handles: Vec<_> = object.handles.iter().copied().filter(|h| *h != NO_HANDLE).collect();
+        let freed = handles.into_iter().filter_map(|handle| self.free(handle)).collect();
+        if let Some(object) = &mut self.objects[id as usize] {
+            object.handles = Vec::new();
+        }
+        freed
+    }
+
+    /// While the table is over its bound, drops objects: those without residents first, of these
+    /// the longest unused among a few.
+    fn shrink(&mut self) -> Vec<Freed> {
+        let mut freed = Vec::new();
+        while self.table_bytes > self.table_limit && !self.by_name.is_empty() {
+            const SAMPLE: usize = 16;
+            let mut victim: Option<(bool, Timestamp, ObjectId)> = None;
+            let mut seen = 0;
+            for _ in 0..self.objects.len() {
+                self.hand = (self.hand + 1) % self.objects.len() as ObjectId;
+                if let Some(object) = &self.objects[self.hand as usize] {
+                    let rank = (object.residents > 0, object.used_at, self.hand);
+                    victim = Some(victim.map_or(rank, |best| best.min(rank)));
+                    seen += 1;
+                }
+                if seen == SAMPLE {
+                    break;
+                }
+            }
+            match victim {
+                Some((_, _, id)) => freed.extend(self.drop_object(id)),
+                None => break,
+            }
+        }
+        freed
+    }
+
+    fn object(&self, id: ObjectId) -> Option<&Object> {
+        self.objects.get(id as usize)?.as_ref()
+    }
+
+    /// The object, if its entry is still the version that the caller pinned.
+    fn current(&mut self, id: ObjectId, digest: ObjectDigest) -> Option<&mut Object> {
+        let object = self.objects.get_mut(id as usize)?.as_mut()?;
+        (object.pinned.digest == digest).then_some(object)
+    }
+
+    fn handle_of(&mut self, id: ObjectId, digest: ObjectDigest, index: u64) -> Option<Handle> {
+        let handle = *self.current(id, digest)?.handles.get(usize::try_from(index).ok()?)?;
+        (handle != NO_HANDLE).then_some(handle)
+    }
+
+    /// Whether the block is resident.
+    pub(crate) fn resident(&mut self, id: ObjectId, digest: ObjectDigest, index: u64) -> bool {
+        self.handle_of(id, digest, index)
+            .is_some_and(|handle| self.slots.get(handle).state == State::Resident)
+    }
+
+    /// A block was served from the cache.
+    pub(crate) fn touch(&mut self, id: ObjectId, digest: ObjectDigest, index: u64, job: u16) {
+        if let Some(handle) = self.handle_of(id, digest, index)
+            && self.slots.touch(handle)
+        {
+            self.journal.event(EventKind::Access, handle, job);
+        }
+    }
+
+    /// A client opened the object, or is done with it.
+    pub(crate) fn session(
+        &mut self,
+        kind: EventKind,
+        id: ObjectId,
+        digest: ObjectDigest,
+        job: u16,
+    ) {
+        if let Some(handle) = self.handle_of(id, digest, 0) {
+            self.journal.event(kind, handle, job);
+        }
+    }
+
+    /// A block was asked for and is about to be fetched; `bytes` is what it would take as stored.
+    /// `None` when the object has changed meanwhile: then there is nothing to keep the block for.
+    pub(crate) fn miss(
+        &mut self,
+        id: ObjectId,
+        digest: ObjectDigest,
+        index: u64,
+        bytes: u64,
+        job: u16,
+    ) -> (Option<Handle>, Cause) {
+        let known = self.handle_of(id, digest, index);
+        let Some(object) = self.current(id, digest) else { return (None, Cause::Stale) };
+        let cause = object.cause;
+        let (Ok(at), Ok(bytes)) = (usize::try_from(index), u32::try_from(bytes)) else {
+            return (None, cause);
+        };
+        if let Some(handle) = known {
+            self.journal.event(EventKind::Miss, handle, job);
+            return (Some(handle), cause);
+        }
+        if object.handles.len() <= at {
+            object.handles.resize(at + 1, NO_HANDLE);
+        }
+        let offset = index * u64::from(block_bytes(object));
+        let key = object.pinned.name.key.as_str().to_owned();
+        object.named += 1;
+        let handle = self.slots.mint(id, index as u32, bytes);
+        if let Some(object) = self.current(id, digest) {
+            object.handles[at] = handle;
+        }
+        self.journal.entry(Entry { handle, bytes, key, offset });
+        self.journal.event(EventKind::Miss, handle, job);
+        (Some(handle), cause)
+    }
+
+    /// The policy does not want this block.
+    pub(crate) fn refuse(&mut self, handle: Handle) {
+        self.slots.refuse(handle);
+    }
+
+    /// Takes room for a block that has arrived. With `evict`, makes room by the host's own order
+    /// when there is none: residents that were not read lately, round and round.
+    pub(crate) fn admit(
+        &mut self,
+        handle: Handle,
+        id: ObjectId,
+        digest: ObjectDigest,
+        evict: bool,
+    ) -> Admission {
+        let mut freed = Vec::new();
+        if !self.is_named(handle, id, digest) {
+            return Admission::Rejected(freed);
+        }
+        let slot = self.slots.get(handle);
+        let bytes = u64::from(slot.bytes);
+        let mut room = !slot.refused && self.pool.take(bytes);
+        while !room && evict && !slot.refused && bytes <= self.pool.capacity() {
+            let Some(victim) = self.slots.sweep() else { break };
+            freed.extend(self.evict(victim));
+            room = self.pool.take(bytes);
+        }
+        if room {
+            self.slots.set(handle, State::Storing);
+            return Admission::Admitted(freed);
+        }
+        self.unname(handle);
+        Admission::Rejected(freed)
+    }
+
+    fn is_named(&self, handle: Handle, id: ObjectId, digest: ObjectDigest) -> bool {
+        let slot = self.slots.get(handle);
+        slot.state == State::Named
+            && slot.object == id
+            && self.object(id).is_some_and(|object| object.pinned.digest == digest)
+    }
+
+    /// Lets go of a block that was fetched and is not kept.
+    fn unname(&mut self, handle: Handle) {
+        let id = self.slots.get(handle).object;
+        if let Some(object) = &mut self.objects[id as usize] {
+            object.cause = Cause::Evicted;
+        }
+        self.free(handle);
+    }
+
+    /// A fetch came to nothing: the block is not on its way any more.
+    pub(crate) fn abandon(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) {
+        if self.is_named(handle, id, digest) {
+            self.free(handle);
+        }
+    }
+
+    /// The store has the block. `false` when the object changed while it was being stored: then
+    /// the caller removes it from the store again.
+    pub(crate) fn confirm(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) -> bool {
+        let slot = self.slots.get(handle);
+        if slot.state != State::Storing || slot.object != id || self.current(id, digest).is_none() {
+            return false;
+        }
+        self.settle(handle);
+        true
+    }
+
+    /// Counts a slot as resident.
+    fn settle(&mut self, handle: Handle) {
+        let slot = self.slots.get(handle);
+        self.slots.set(handle, State::Resident);
+        self.resident_bytes += u64::from(slot.bytes);
+        if let Some(object) = &mut self.objects[slot.object as usize] {
+            object.residents += 1;
+            self.resident_objects += u64::from(object.residents == 1);
+        }
+        self.dirty.insert(slot.object);
+        self.journal.event(EventKind::Insert, handle, 0);
+    }
+
+    /// The store did not keep the block.
+    pub(crate) fn retract(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) {
+        let slot = self.slots.get(handle);
+        if slot.state == State::Storing && slot.object == id && self.current(id, digest).is_some() {
+            self.unname(handle);
+        }
+    }
+
+    /// A resident block turned out not to be there, or not to be whole.
+    pub(crate) fn lose(
+        &mut self,
+        id: ObjectId,
+        digest: ObjectDigest,
+        index: u64,
+        cause: Cause,
+    ) -> Option<Freed> {
+        let handle = self.handle_of(id, digest, index)?;
+        if self.slots.get(handle).state != State::Resident {
+            return None;
+        }
+        self.current(id, digest)?.cause = cause;
+        self.free(handle)
+    }
+
+    /// Evicts a resident block; anything else is left alone.
+    pub(crate) fn evict(&mut self, handle: Handle) -> Option<Freed> {
+        let slot = self.slots.find(handle).filter(|slot| slot.state == State::Resident)?;
+        if let Some(object) = &mut self.objects[slot.object as usize] {
+            object.cause = Cause::Evicted;
+        }
+        self.free(handle)
+    }
+
+    /// Gives a slot's room back and tells the policy. The freed block is told when the store may
+    /// have it.
+    fn free(&mut self, handle: Handle) -> Option<Freed> {
+        let slot = self.slots.get(handle);
+        let bytes = u64::from(slot.bytes);
+        let object = self.objects[slot.object as usize].as_mut()?;
+        let key = object.pinned.digest.block(u64::from(slot.index));
+        if let Some(place) = object.handles.get_mut(slot.index as usize) {
+            *place = NO_HANDLE;
+        }
+        object.named -= 1;
+        if slot.state == State::Resident {
+            object.residents -= 1;
+            self.resident_objects -= u64::from(object.residents == 0);
+            self.resident_bytes -= bytes;
+            self.dirty.insert(slot.object);
+        }
+        let stored = matches!(slot.state, State::Resident | State::Storing);
+        if stored {
+            self.pool.give(bytes);
+        }
+        self.slots.release(handle);
+        self.journal.event(EventKind::Remove, handle, 0);
+        stored.then_some(Freed { key, bytes })
+    }
+
+    /// Takes in a record from before the restart, with the residents that the store still has.
+    /// `stored` tells what a block of that length takes.
+    pub(crate) fn restore(
+        &mut self,
+        record: &ObjectRecord,
+        pinned: Arc<Pinned>,
+        present: &[(u64, u64)],
+    ) {
+        let cost = cost(&pinned);
+        let asked = Asked { tick: 0, at: record.asked_at };
+        let headers = &pinned.meta.headers;
+        let checksums = headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
+        let object = Object {
+            pinned,
+            asked,
+            used_at: record.used_at,
+            checksums,
+            handles: Vec::new(),
+            named: 0,
+            residents: 0,
+            cause: Cause::Cold,
+        };
+        let digest = object.pinned.digest;
+        let id = self.insert(object);
+        self.table_bytes += cost;
+        for (index, bytes) in present {
+            if let (Some(handle), _) = self.miss(id, digest, *index, *bytes, 0) {
+                self.pool.adopt(*bytes);
+                self.slots.set(handle, State::Storing);
+                self.settle(handle);
+            }
+        }
+        // What was just read from the catalog need not be written to it.
+        self.dirty.remove(&id);
+    }
+
+    /// Marks an object whose record no longer says what is true.
+    pub(crate) fn mark_dirty(&mut self, name: &ObjectName) {
+        if let Some(id) = self.by_name.get(name) {
+            self.dirty.insert(*id);
+        }
+    }
+
+    /// Marks every object, so that the last write before the end has all ages right.
+    pub(crate) fn mark_all_dirty(&mut self) {
+        self.dirty.extend(self.by_name.values());
+    }
+
+    /// Takes what changed since the last call: records to write, and names to forget.
+    pub(crate) fn take_changes(&mut self) -> (Vec<Changed>, Vec<ObjectName>) {
+        let changed = std::mem::take(&mut self.dirty)
+            .into_iter()
+            .filter_map(|id| {
+                let object = self.object(id)?;
+                let resident = object.handles.iter().enumerate().filter(|(_, handle)| {
+                    **handle != NO_HANDLE && self.slots.get(**handle).state == State::Resident
+                });
+                Some(Changed {
+                    pinned: object.pinned.clone(),
+                    asked_at: object.asked.at,
+                    used_at: object.used_at,
+                    resident: bitmap(resident.map(|(index, _)| index)),
+                })
+            })
+            .collect();
+        (changed, std::mem::take(&mut self.gone))
+    }
+
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.resident_bytes
+    }
+
+    pub(crate) fn resident_objects(&self) -> u64 {
+        self.resident_objects
+    }
+
+    pub(crate) fn known_objects(&self) -> u64 {
+        self.by_name.len() as u64
+    }
+}
+
+/// What the catalog is to hold of an object.
+pub(crate) struct Changed {
+    pub(crate) pinned: Arc<Pinned>,
+    pub(crate) asked_at: Timestamp,
+    pub(crate) used_at: Timestamp,
+    pub(crate) resident: Vec<u64>,
+}
+
+fn bitmap(indexes: impl Iterator<Item = usize>) -> Vec<u64> {
+    let mut words = Vec::new();
+    for index in indexes {
+        if words.len() <= index / 64 {
+            words.resize(index / 64 + 1, 0);
+        }
+        words[index / 64] |= 1 << (index % 64);
+    }
+    words
+}
+
+/// About how much memory an entry takes: measured once for a record with ten headers, and the part
+/// that varies added.
+fn cost(pinned: &Pinned) -> u64 {
+    const FIXED: usize = 640;
+    let headers = &pinned.meta.headers;
+    let varying: usize =
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 48).sum();
+    (FIXED + pinned.name.key.as_str().len() + varying) as u64
+}
+
+fn block_bytes(object: &Object) -> u32 {
+    object.pinned.block_bytes
+}
+
+/// The blocks of an object of `size` that a bitmap marks.
+pub(crate) fn marked(bitmap: &[u64], layout: BlockLayout) -> impl Iterator<Item = u64> + '_ {
+    (0..layout.count().min(bitmap.len() as u64 * 64))
+        .filter(|index| bitmap[(index / 64) as usize] >> (index % 64) & 1 == 1)
+}
