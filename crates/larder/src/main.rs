@@ -1,1 +1,7 @@
+//! Larder's binary.
+mod cli;
+mod clock;
+mod config;
+mod embedded;
+mod telemetry;
 fn main() {}
