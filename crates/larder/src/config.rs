@@ -13,8 +13,9 @@ mod show;
 mod units;
 
 pub(crate) use layers::Layers;
-pub(crate) use problem::{Problem, Problems};
-pub(crate) use secret::{Secret, SecretText, read_file};
+pub(crate) use problem::Problems;
+pub(crate) use secret::{Secret, SecretRef, SecretText, read_file};
+pub(crate) use show::{bucket_text, freshness_text};
 
 use larder_model::{Access, Dataset, DatasetName, Namespace, OriginName};
 use std::net::SocketAddr;
