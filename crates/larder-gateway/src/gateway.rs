@@ -1,0 +1,329 @@
+//! A request's way through the gateway: guard, signature (s3s), route, operation, answer.
+//!
+//! Invariant: every answer, whoever refuses, carries a request id, is counted once and logged once;
+//! an operation runs only for a [`Principal`] that s3s has verified or that anonymous mode admits.
+
+use crate::fault::{Fault, XML_TYPE};
+use crate::guard::Guard;
+use crate::host::{AnyName, Domains};
+use crate::id::RequestId;
+use crate::keys::{KeyRing, RingAuth};
+use crate::metrics::{Metrics, NO_DATASET};
+use crate::operation::{Operation, Target, parse_target, target_fault};
+use crate::query::Query;
+use crate::reads::Reads;
+use crate::refusal::s3s_fault;
+use crate::rules::Rules;
+use crate::{bucket, list, object};
+use arc_swap::ArcSwap;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use larder_model::{Clock, Dataset, ListDialect, Principal};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::route::S3Route;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::Instrument;
+
+const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const X_AMZ_ID_2: HeaderName = HeaderName::from_static("x-amz-id-2");
+
+/// What the gateway is told once, at the start.
+pub struct GatewayConfig {
+    /// Signing regions to accept; `us-east-1` where none is given. The first is named to clients
+    /// that signed for another.
+    pub regions: Vec<String>,
+    /// Base domains for virtual-hosted-style requests.
+    pub domains: Vec<String>,
+    /// Whether unsigned requests are taken, as those of [`Principal::anonymous`]. Signed ones are
+    /// verified regardless.
+    pub anonymous: bool,
+    /// The most client connections at once; at least one.
+    pub connections: usize,
+    /// How long started answers may take after the shutdown signal.
+    pub grace: Duration,
+    /// Tells the time that signatures are held against.
+    pub clock: Arc<dyn Clock>,
+    /// Where the gateway's metrics are registered.
+    pub registry: prometheus::Registry,
+}
+
+/// The S3 front of a node.
+pub struct Gateway {
+    front: Arc<Front>,
+    guard: Guard,
+    service: S3Service,
+    pub(crate) connections: usize,
+    pub(crate) grace: Duration,
+}
+
+/// What requests share behind the signature check.
+struct Front {
+    reads: Arc<dyn Reads>,
+    rules: Arc<ArcSwap<Rules>>,
+    domains: Domains,
+    anonymous: bool,
+    metrics: Metrics,
+    /// `x-amz-id-2`: which process answered.
+    host_id: HeaderValue,
+}
+
+/// One verified request, as the operations see it.
+pub(crate) struct Call<'a> {
+    pub(crate) reads: &'a dyn Reads,
+    pub(crate) rules: &'a ArcSwap<Rules>,
+    pub(crate) principal: &'a Principal,
+    /// Whether nobody signed it.
+    pub(crate) unsigned: bool,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) id: RequestId,
+}
+
+/// An answer that serves something.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+/// What a request carries through s3s.
+#[derive(Clone, Copy)]
+struct Stamp {
+    id: RequestId,
+    started: Instant,
+}
+
+impl Reply {
+    /// 200 with a document.
+    pub(crate) fn xml(document: String) -> Self {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, XML_TYPE);
+        Self { status: StatusCode::OK, headers, body: Body::from(document) }
+    }
+}
+
+impl Gateway {
+    /// Builds the front on its port. `rules` and `keys` may be replaced while it serves.
+    ///
+    /// # Errors
+    ///
+    /// When the registry has metrics of these names already.
+    pub fn new(
+        config: GatewayConfig,
+        reads: Arc<dyn Reads>,
+        rules: Arc<ArcSwap<Rules>>,
+        keys: Arc<KeyRing>,
+    ) -> Result<Arc<Self>, prometheus::Error> {
+        let GatewayConfig { mut regions, domains, anonymous, connections, grace, clock, registry } =
+            config;
+        if regions.is_empty() {
+            regions.push("us-east-1".to_owned());
+        }
+        let id: String = [(); 4].map(|()| RequestId::random().to_string()).concat();
+        let front = Arc::new(Front {
+            reads,
+            rules,
+            domains: Domains::new(&domains),
+            anonymous,
+            metrics: Metrics::register(&registry)?,
+            host_id: HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("larder")),
+        });
+        let service = signature_check(Route(front.clone()), keys);
+        let guard = Guard { regions, anonymous, clock };
+        Ok(Arc::new(Self { front, guard, service, connections: connections.max(1), grace }))
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.front.metrics
+    }
+
+    /// Answers one request.
+    pub(crate) async fn answer(&self, request: Request<hyper::body::Incoming>) -> Response<Body> {
+        let stamp = Stamp { id: RequestId::random(), started: Instant::now() };
+        let span = tracing::error_span!("request", id = %stamp.id);
+        self.answer_stamped(request, stamp).instrument(span).await
+    }
+
+    async fn answer_stamped(
+        &self,
+        request: Request<hyper::body::Incoming>,
+        stamp: Stamp,
+    ) -> Response<Body> {
+        let bodiless = request.body().is_end_stream();
+        let (mut parts, body) = request.into_parts();
+        if let Err(fault) = self.guard.check(&parts, bodiless) {
+            return self.refuse(fault, &parts.method, stamp);
+        }
+        let method = parts.method.clone();
+        parts.extensions.insert(stamp);
+        let request = Request::from_parts(parts, Body::from(body));
+        let fault = match self.service.call(request).await {
+            // The route stamps whatever it answers; what has no stamp, s3s has refused.
+            Ok(answer) if answer.headers().contains_key(X_AMZ_REQUEST_ID) => return answer,
+            Ok(answer) => {
+                let document = answer.body().bytes().unwrap_or_default();
+                s3s_fault(answer.status(), &document)
+            }
+            Err(_) => s3s_fault(StatusCode::INTERNAL_SERVER_ERROR, &[]),
+        };
+        self.refuse(fault, &method, stamp)
+    }
+
+    fn refuse(&self, fault: Fault, method: &Method, stamp: Stamp) -> Response<Body> {
+        let outcome = (None, Operation::Other, Err(fault));
+        let (status, headers, body) = self.front.close(outcome, method, stamp);
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+/// s3s as what it is used for: it checks signatures and hands everything to the route.
+fn signature_check(route: Route, keys: Arc<KeyRing>) -> S3Service {
+    let mut builder = S3ServiceBuilder::new(NoOperations);
+    builder.set_auth(RingAuth(keys));
+    builder.set_host(route.0.domains.clone());
+    builder.set_validation(AnyName);
+    let mut config = S3Config::default();
+    // The guard has held the time against the node's clock; s3s has only the system's.
+    config.presigned_url_max_skew_time_secs = u32::MAX;
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+    builder.set_route(route);
+    builder.build()
+}
+
+struct NoOperations;
+
+impl s3s::S3 for NoOperations {}
+
+struct Route(Arc<Front>);
+
+#[async_trait::async_trait]
+impl S3Route for Route {
+    fn is_match(&self, _: &Method, _: &http::Uri, _: &HeaderMap, _: &mut http::Extensions) -> bool {
+        true
+    }
+
+    /// Judged in `call`, where a refusal gets its id.
+    async fn check_access(&self, _: &mut S3Request<Body>) -> S3Result<()> {
+        Ok(())
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let stamp = request.extensions.get::<Stamp>().copied();
+        let stamp =
+            stamp.unwrap_or_else(|| Stamp { id: RequestId::random(), started: Instant::now() });
+        let outcome = self.0.perform(&request, stamp.id).await;
+        let (status, headers, body) = self.0.close(outcome, &request.method, stamp);
+        let mut response = S3Response::new(body);
+        response.status = Some(status);
+        response.headers = headers;
+        Ok(response)
+    }
+}
+
+type Outcome = (Option<Arc<Dataset>>, Operation, Result<Reply, Fault>);
+
+impl Front {
+    async fn perform(&self, request: &S3Request<Body>, id: RequestId) -> Outcome {
+        let principal = match &request.credentials {
+            Some(credentials) => Principal::verified(&credentials.access_key),
+            None if self.anonymous => Principal::anonymous(),
+            None => return (None, Operation::Other, Err(Fault::access_denied())),
+        };
+        let Some(query) = Query::parse(request.uri.query().unwrap_or_default()) else {
+            return (None, Operation::Other, Err(Fault::invalid_uri()));
+        };
+        let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let bucket = host.and_then(|host| self.domains.bucket(host));
+        let target = parse_target(request.uri.path(), bucket).map_err(target_fault);
+        let parsed = target.and_then(|target| {
+            Operation::of(&request.method, &target, &query).map(|operation| (target, operation))
+        });
+        let (target, operation) = match parsed {
+            Ok(parsed) => parsed,
+            Err(fault) => return (None, Operation::Other, Err(fault)),
+        };
+        let call = Call {
+            reads: &*self.reads,
+            rules: &self.rules,
+            principal: &principal,
+            unsigned: request.credentials.is_none(),
+            headers: &request.headers,
+            query: &query,
+            id,
+        };
+        let mut seen = None;
+        let result = dispatch(&call, operation, &target, &mut seen).await;
+        (seen, operation, result)
+    }
+
+    /// Counts, logs and stamps an answer.
+    fn close(
+        &self,
+        (dataset, operation, result): Outcome,
+        method: &Method,
+        stamp: Stamp,
+    ) -> (StatusCode, HeaderMap, Body) {
+        let took = stamp.started.elapsed();
+        let (status, mut headers, body) = match result {
+            Ok(Reply { status, headers, body }) => {
+                tracing::debug!(operation = operation.as_str(), status = status.as_u16(), ?took);
+                (status, headers, body)
+            }
+            Err(fault) => {
+                log_fault(&fault, operation, took);
+                fault.render(method, stamp.id, self.host_id.to_str().unwrap_or_default())
+            }
+        };
+        let label = dataset.as_ref().map_or(NO_DATASET, |dataset| dataset.name.as_str());
+        self.metrics.count(label, operation, status, took);
+        headers.insert(X_AMZ_REQUEST_ID, stamp.id.to_header());
+        headers.insert(X_AMZ_ID_2, self.host_id.clone());
+        (status, headers, body)
+    }
+}
+
+fn log_fault(fault: &Fault, operation: Operation, took: Duration) {
+    let (status, code) = (fault.status(), fault.code());
+    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+        tracing::warn!(operation = operation.as_str(), status = status.as_u16(), code, ?took);
+    } else {
+        tracing::debug!(operation = operation.as_str(), status = status.as_u16(), code, ?took);
+    }
+}
+
+async fn dispatch(
+    call: &Call<'_>,
+    operation: Operation,
+    target: &Target,
+    seen: &mut Option<Arc<Dataset>>,
+) -> Result<Reply, Fault> {
+    match (operation, target) {
+        (Operation::GetObject, Target::Object(bucket, key)) => {
+            object::get(call, bucket, key, seen).await
+        }
+        (Operation::HeadObject, Target::Object(bucket, key)) => {
+            object::head(call, bucket, key, seen).await
+        }
+        (Operation::ListBuckets, _) => bucket::list(call).await,
+        (Operation::Other, _) => Err(Fault::not_implemented()),
+        (operation, Target::Bucket(bucket)) => {
+            let view = call.rules.load().view(call.principal, bucket)?;
+            *seen = view.permit().map(|permit| permit.dataset().clone());
+            match operation {
+                Operation::ListObjects => list::list(call, &view, ListDialect::V1).await,
+                Operation::ListObjectsV2 => list::list(call, &view, ListDialect::V2).await,
+                Operation::HeadBucket => bucket::head(call, &view).await,
+                Operation::GetBucketLocation => bucket::location(call, &view).await,
+                _ => Err(Fault::not_implemented()),
+            }
+        }
+        _ => Err(Fault::not_implemented()),
+    }
+}

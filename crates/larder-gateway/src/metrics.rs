@@ -1,0 +1,77 @@
+//! The gateway's metrics (DESIGN §8).
+
+use crate::operation::Operation;
+use http::StatusCode;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use std::time::Duration;
+
+/// The dataset label of requests that reached none.
+pub(crate) const NO_DATASET: &str = "-";
+
+/// Seconds to the first byte: from a memory hit to an origin in trouble.
+const BUCKETS: [f64; 16] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0, 60.0,
+];
+
+/// Handles of everything that the gateway counts.
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    /// By operation, in [`Operation::ALL`]'s order.
+    durations: Vec<Histogram>,
+    /// Connections that are open now.
+    pub(crate) connections: IntGauge,
+}
+
+impl Metrics {
+    /// Registers them. Fails where they are registered already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let requests = IntCounterVec::new(
+            Opts::new("larder_requests_total", "S3 requests answered"),
+            &["dataset", "operation", "status"],
+        )?;
+        let durations = HistogramVec::new(
+            HistogramOpts::new(
+                "larder_request_duration_seconds",
+                "From a request's header to its answer's header",
+            )
+            .buckets(BUCKETS.to_vec()),
+            &["operation"],
+        )?;
+        let connections = IntGauge::new("larder_connections", "Client connections open now")?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(durations.clone()))?;
+        registry.register(Box::new(connections.clone()))?;
+        let durations =
+            Operation::ALL.iter().map(|op| durations.with_label_values(&[op.as_str()])).collect();
+        Ok(Self { requests, durations, connections })
+    }
+
+    /// Counts one answer. Labels come from the configuration and from closed sets, so their number
+    /// is bounded.
+    pub(crate) fn count(
+        &self,
+        dataset: &str,
+        operation: Operation,
+        status: StatusCode,
+        took: Duration,
+    ) {
+        let labels = [dataset, operation.as_str(), status.as_str()];
+        self.requests.with_label_values(&labels).inc();
+        if let Some(histogram) = self.durations.get(operation as usize) {
+            histogram.observe(took.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Operation;
+
+    #[test]
+    fn histograms_are_found_by_the_operations_place() {
+        for (place, operation) in Operation::ALL.iter().enumerate() {
+            assert_eq!(*operation as usize, place);
+        }
+    }
+}
