@@ -47,9 +47,14 @@ impl Way {
             None => unsigned(&host, &path),
         };
         let answer = self.connection.read(&request, check.then_some(content)).await;
-        let answer = answer.with_context(|| format!("GET {key}, {}", self.name))?;
-        ensure!(answer.status == 200, "GET {key}, {}, was answered {}", self.name, answer.status);
-        ensure!(answer.body == content.size_bytes(), "GET {key}, {}, is short", self.name);
+        let answer = answer.with_context(|| format!("GET {key} by way of {}", self.name))?;
+        ensure!(
+            answer.status == 200,
+            "GET {key} by way of {} was answered {}",
+            self.name,
+            answer.status
+        );
+        ensure!(answer.body == content.size_bytes(), "GET {key} by way of {} is short", self.name);
         Ok(answer)
     }
 }
@@ -67,8 +72,8 @@ pub async fn run(rounds: usize, dir: &Path) -> Result<Verdicts> {
         LINK.bytes_per_second / 1_000_000,
         larder.server.pid()
     );
-    let mut direct = Way::open("directly", forwarder.address(), None).await?;
-    let mut through = Way::open("through larder", larder.address, Some(signer())).await?;
+    let mut direct = Way::open("direct", forwarder.address(), None).await?;
+    let mut through = Way::open("larder", larder.address, Some(signer())).await?;
     // What is measured below is only worth something if the bytes are right; this also warms the way to the origin.
     through.get(&format!("{LARGE}/checked"), true).await?;
 

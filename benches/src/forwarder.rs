@@ -28,8 +28,9 @@ const PIECE: usize = 32 * 1024;
 const SOCKET_BUFFER: u32 = 64 * 1024;
 /// Pieces on their way to the origin: enough for 100 MB/s over a 30 ms round trip.
 const PIECES_UNDER_WAY: usize = 128;
-/// A connection that lags its rate by less than this catches up; one that lags by more was idle, and starts afresh.
-const CATCH_UP: Duration = Duration::from_millis(4);
+/// A connection that lags its rate by less than this was waiting for a processor, and catches up; one that lags by more
+/// was idle, and starts afresh. Less than a usual round trip, so that no request finds anything saved up.
+const CATCH_UP: Duration = Duration::from_millis(15);
 /// The runtime's timer ticks in milliseconds: the last one before a deadline is spent yielding.
 const TIMER_TICK: Duration = Duration::from_millis(1);
 /// The most requests that are remembered; further ones are only counted.

@@ -3,12 +3,17 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Blocking, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::process::Server;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A running nginx. Dropping it ends the master and its workers.
 #[derive(Debug)]
@@ -35,15 +40,15 @@ impl Nginx {
         let server = Server::start(command, &log)?;
         let stop = (program.to_owned(), dir.to_owned());
         let nginx = Self { server, address, stop };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(address).await.is_err() {
-            if std::time::Instant::now() > deadline {
+            if Instant::now() > deadline {
                 bail!(
                     "nginx does not listen: {}",
                     std::fs::read_to_string(&log).unwrap_or_default()
                 );
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(POLL).await;
         }
         Ok(nginx)
     }
@@ -58,8 +63,9 @@ impl Drop for Nginx {
             .args(["-c", "nginx.conf", "-e", "stderr", "-s", "stop"])
             .stderr(Stdio::null())
             .status();
-        if let Err(problem) = stopped {
-            eprintln!("nginx could not be stopped: {problem}");
+        match stopped {
+            Ok(_) => drop(self.server.ended_within(STOP_LIMIT)),
+            Err(problem) => eprintln!("nginx could not be stopped: {problem}"),
         }
     }
 }

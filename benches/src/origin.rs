@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use crate::content::Content;
 
 /// How many bytes of a computed object are made at a time.
-const FRAME: u64 = 256 * 1024;
+const FRAME: u64 = 64 * 1024;
 /// All objects are this old; what the date is does not matter to anybody.
 const LAST_MODIFIED: &str = "Fri, 24 May 2013 00:00:00 GMT";
 

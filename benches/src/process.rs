@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
@@ -13,8 +13,12 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
+use crate::report::Verdicts;
+
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a server may take to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
 /// `/proc/PID/stat` counts in hundredths of a second on every architecture (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -75,6 +79,18 @@ impl Server {
         Ok(total / TICKS_PER_SECOND)
     }
 
+    /// Waits, without the runtime, until the process has ended; false if it runs for longer than `limit`.
+    pub fn ended_within(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        true
+    }
+
     /// The process id, to tell a person whom to profile.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -86,6 +102,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(task) = self.drained.take() {
             task.abort();
+        }
+        // Waited for, so that its files can be removed and no zombie stays behind. It may have ended by itself.
+        drop(self.child.start_kill());
+        if !self.ended_within(END_LIMIT) {
+            eprintln!("process {} was killed and still runs", self.pid);
         }
     }
 }
@@ -101,6 +122,21 @@ pub fn sibling(name: &str) -> Result<PathBuf> {
         );
     }
     Ok(path)
+}
+
+/// Prints a bench's verdicts, or why it failed. The exit code is 0 if every bar was met, else 1.
+#[must_use]
+pub fn conclude(verdicts: Result<Verdicts>) -> ExitCode {
+    match verdicts {
+        Ok(verdicts) => {
+            print!("{verdicts}");
+            ExitCode::from(u8::from(!verdicts.all_met()))
+        }
+        Err(problem) => {
+            eprintln!("{problem:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A new directory beside this program, hence on the disk that holds the build; removed when dropped.

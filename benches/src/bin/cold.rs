@@ -14,13 +14,15 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    process::conclude(tokio::select! {
+        verdicts = measure(arguments.rounds) => verdicts,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    })
+}
+
+async fn measure(rounds: usize) -> anyhow::Result<Verdicts> {
     let dir = process::work_dir()?;
-    let verdicts: Verdicts = tokio::select! {
-        verdicts = cold::run(arguments.rounds, dir.path()) => verdicts?,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-    };
-    print!("{verdicts}");
-    Ok(ExitCode::from(u8::from(!verdicts.all_met())))
+    cold::run(rounds, dir.path()).await
 }

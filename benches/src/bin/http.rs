@@ -37,14 +37,12 @@ enum Section {
 
 // One thread: the load generator must leave the other processors to the servers.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<ExitCode> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let verdicts = tokio::select! {
-        verdicts = measure(&arguments) => verdicts?,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-    };
-    print!("{verdicts}");
-    Ok(ExitCode::from(u8::from(!verdicts.all_met())))
+    process::conclude(tokio::select! {
+        verdicts = measure(&arguments) => verdicts,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    })
 }
 
 async fn measure(arguments: &Arguments) -> Result<Verdicts> {
