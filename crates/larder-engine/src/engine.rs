@@ -20,6 +20,7 @@ use larder_model::{
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -92,6 +93,9 @@ pub struct Engine {
 
 /// Where eviction begins and ends in the shared pool (DESIGN §7 gives them per quota).
 const SHARED_WATERMARKS: (f64, f64) = (0.95, 0.80);
+
+/// How long the end waits for fills that are under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The share of the memory for blocks that the object tables may take on top of it.
 const TABLE_SHARE: u64 = 8;
@@ -256,10 +260,13 @@ impl Engine {
         self.budget.used()
     }
 
-    /// Waits for fills and writes the catalog. Called once, after the last request; the store is
-    /// closed by the caller afterwards.
+    /// Waits a little for fills and writes the catalog. Called once, after the last request; the
+    /// store is closed by the caller afterwards. A fill that hangs at its origin is left behind:
+    /// what it would have brought is cold next time.
     pub async fn close(&self) {
-        self.tasks.idle().await;
+        if tokio::time::timeout(CLOSE_PATIENCE, self.tasks.idle()).await.is_err() {
+            tracing::warn!("fills are still waiting for their origin; ending without them");
+        }
         self.stop.send_replace(true);
         let stewards = std::mem::take(&mut *crate::shelf::lock(&self.stewards));
         for steward in stewards {
@@ -412,7 +419,7 @@ fn plain(name: String, error: OriginError) -> ReadError {
         | OriginError::RangeNotSatisfiable { reply, .. } => ReadError::Origin(reply),
         OriginError::VersionChanged => ReadError::Busy {
             reason: format!("{name} changed while it was being read"),
-            retry_after: std::time::Duration::from_secs(1),
+            retry_after: Duration::from_secs(1),
         },
         OriginError::Busy { origin, reason, retry_after } => {
             ReadError::Busy { reason: format!("origin {origin}: {reason}"), retry_after }
