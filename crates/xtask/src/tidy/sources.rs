@@ -28,7 +28,7 @@ const UNFINISHED: [(&str, &str); 7] = [
 
 /// Paths of one machine, and hosts that only one network has.
 const MACHINES: [(&str, &str); 4] =
-    [("/ro", "ot/"), ("/ho", "me/"), ("/Use", "rs/"), ("/work/", "main")];
+    [("/root/", "."), ("/ho", "me/"), ("/Use", "rs/"), ("/work/", "main")];
 
 /// Hosts of package registries, and mirrors: which one is used is the machine's business.
 const REGISTRIES: [(&str, &str); 5] = [
