@@ -4,6 +4,7 @@
 //! that knows the AWS SDK, and what leaves it is final: limits, time-outs, retries and the resuming
 //! of broken bodies are inside.
 
+mod directory;
 mod error;
 mod headers;
 mod limits;
@@ -11,6 +12,7 @@ mod metrics;
 mod s3;
 mod token;
 
+pub use directory::{DirectoryOrigin, PartEntry, Precondition, PutRequest, UploadId};
 pub use error::ConfigError;
 pub use limits::OriginLimits;
 pub use s3::{AccessKey, Addressing, Dialect, S3Config, S3Origin, SharedCredentials};
