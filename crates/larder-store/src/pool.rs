@@ -1,0 +1,319 @@
+//! One pool: a foyer cache of its own, so that a neighbour's churn cannot touch it.
+//!
+//! Invariant: no more bytes are handed to foyer than its buffers hold; foyer drops what does not
+//! fit without a word, so every write waits for its turn here, and for its confirmation after.
+
+mod confirm;
+mod entry;
+mod guard;
+pub(crate) mod layout;
+mod residents;
+#[cfg(test)]
+mod tests;
+
+use crate::error::StoreError;
+use crate::metrics::{Cause, PoolMetrics};
+use confirm::{Fate, Pending};
+use entry::{Entry, EntryKey, KeyHash};
+use foyer::{
+    BlockEngineConfig, DeviceBuilder, ErrorKind, FifoConfig, FifoPicker, FsDeviceBuilder,
+    HybridCache, HybridCacheBuilder, HybridCachePolicy, InvalidRatioPicker, PsyncIoEngineConfig,
+    RecoverMode, S3FifoConfig, Source, StorageFilter,
+};
+use guard::{GuardConfig, Inner};
+use larder_model::{Block, BlockKey, Budget, Load, PoolSpec, Stored, Tier};
+use layout::{CLEAN_REGIONS, Layout, stored_bytes};
+use residents::Residents;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How long a write waits for its turn. After that the device is too slow for what is asked of it.
+const TURN: Duration = Duration::from_secs(10);
+/// A region of which this share is removed blocks is reclaimed before the oldest one: reclaiming a
+/// region that is full of residents only copies them.
+const INVALID_SHARE: f64 = 0.25;
+/// Bytes that may be being read from the SSD at once, and bounds on the number of reads.
+const READ_BYTES: u64 = 256 << 20;
+const READS: (u64, u64) = (8, 64);
+const PAGE: u64 = 4096;
+
+/// One pool of the store.
+pub(crate) struct Pool {
+    spec: PoolSpec,
+    cache: HybridCache<EntryKey, Entry, KeyHash>,
+    residents: Residents,
+    metrics: PoolMetrics,
+    disk: Option<Disk>,
+}
+
+/// The SSD side of a pool.
+struct Disk {
+    engine: Inner,
+    layout: Layout,
+    /// The window of unconfirmed writes, in pages.
+    window: Arc<Semaphore>,
+    reads: Semaphore,
+    /// How far into [`Residents::rewritten_bytes`] the flushes have come, at least.
+    rewritten: std::sync::atomic::AtomicU64,
+    announce: Mutex<Option<mpsc::Sender<Pending>>>,
+    confirmer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Pool {
+    /// Opens the pool; `disk` is its folder and whether direct I/O works there. What an earlier
+    /// process left is found again, but not resident until it is adopted.
+    pub(crate) async fn open(
+        spec: PoolSpec,
+        disk: Option<(&Path, bool)>,
+        budget: Budget,
+        metrics: PoolMetrics,
+    ) -> Result<Self, StoreError> {
+        let residents = Residents::default();
+        let failed = |error: foyer::Error| StoreError::Device {
+            pool: spec.name.clone(),
+            reason: error.to_string(),
+        };
+        let layout = Layout::new(&spec);
+        let memory = memory(&spec, layout.is_some());
+        let (Some(layout), Some((folder, direct))) = (layout, disk) else {
+            let cache = memory.storage().build().await.map_err(failed)?;
+            return Ok(Self { spec, cache, residents, metrics, disk: None });
+        };
+        let opened = Arc::new(OnceLock::new());
+        let guard = GuardConfig {
+            blocks: blocks(folder, direct, layout, residents.clone()).map_err(failed)?,
+            opened: opened.clone(),
+            residents: residents.clone(),
+            budget,
+            metrics: metrics.clone(),
+        };
+        let cache = memory
+            .storage()
+            .with_io_engine_config(PsyncIoEngineConfig::new())
+            .with_engine_config(guard)
+            .with_recover_mode(RecoverMode::Quiet)
+            .build()
+            .await
+            .map_err(failed)?;
+        let engine = opened.get().cloned().ok_or_else(|| {
+            failed(foyer::Error::new(ErrorKind::Config, "foyer built no engine"))
+        })?;
+        let disk = Some(Disk::new(engine, layout, &spec));
+        Ok(Self { spec, cache, residents, metrics, disk })
+    }
+
+    pub(crate) fn peek(&self, key: BlockKey) -> Option<Block> {
+        self.cache.memory().get(&EntryKey(key))?.value().block().cloned()
+    }
+
+    pub(crate) async fn load(&self, key: BlockKey) -> Load {
+        if let Some(block) = self.peek(key) {
+            return Load::Hit(block, Tier::Memory);
+        }
+        let Some(disk) = &self.disk else { return Load::Miss };
+        // Closed never: nobody closes this semaphore.
+        let Ok(_read) = disk.reads.acquire().await else { return Load::Miss };
+        let found = self.cache.get(&EntryKey(key)).await;
+        match found {
+            Ok(None) => Load::Miss,
+            Ok(Some(entry)) => match entry.value().block() {
+                Some(block) if block.key() == key => {
+                    let memory = entry.source() == Source::Memory;
+                    Load::Hit(block.clone(), if memory { Tier::Memory } else { Tier::Disk })
+                }
+                _ => {
+                    self.metrics.count(Cause::Corrupt);
+                    self.remove(key);
+                    Load::Corrupt
+                }
+            },
+            Err(error) if error.kind() == ErrorKind::ChecksumMismatch => {
+                tracing::warn!(pool = %self.spec.name, %key, %error, "a block on the SSD is corrupt");
+                self.remove(key);
+                Load::Corrupt
+            }
+            Err(error) => {
+                tracing::warn!(pool = %self.spec.name, %key, %error, "cannot read from the SSD");
+                Load::Failed
+            }
+        }
+    }
+
+    pub(crate) async fn store(&self, block: Block) -> Stored {
+        if block.len() as u64 > u64::from(self.spec.max_block_bytes) {
+            return self.dropped(Cause::Oversize);
+        }
+        let key = block.key();
+        let hash = key.hash64();
+        let bytes = self.stored_bytes(block.len() as u32);
+        // In memory at once, whatever the device does.
+        let entry = self.cache.memory().insert(EntryKey(key), Entry::Open(block));
+        let Some(disk) = &self.disk else {
+            self.residents.add(hash, bytes);
+            return Stored::Kept;
+        };
+        if self.residents.contains(hash) && disk.engine.may_contains(hash) {
+            return Stored::Kept;
+        }
+        if self.residents.bytes() + bytes > self.spec.disk_bytes + self.spec.disk_bytes / 8 {
+            return self.dropped(Cause::Full);
+        }
+        let pages = u32::try_from(bytes / PAGE).unwrap_or(u32::MAX);
+        let turn = timeout(TURN, async {
+            let room = disk.window.clone().acquire_many_owned(pages).await.ok()?;
+            disk.wait_for_reclaim(&self.residents).await;
+            Some(room)
+        });
+        let Ok(Some(room)) = turn.await else { return self.dropped(Cause::Timeout) };
+        let announce = disk.announce.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(announce) = announce else { return self.dropped(Cause::Dropped) };
+        self.residents.add(hash, bytes);
+        self.cache.storage().enqueue(entry.piece(), true);
+        drop(entry);
+        let (fate, told) = oneshot::channel();
+        let sent = announce.send(Pending { key, fate, _room: room }).await;
+        let fate = if sent.is_ok() { told.await.unwrap_or(Fate::Dropped) } else { Fate::Dropped };
+        let cause = match fate {
+            Fate::Written => return Stored::Kept,
+            Fate::Dropped => Cause::Dropped,
+            Fate::TimedOut => Cause::Timeout,
+        };
+        // Removed meanwhile: that is no loss.
+        if self.residents.remove(hash) { self.dropped(cause) } else { Stored::Dropped }
+    }
+
+    fn dropped(&self, cause: Cause) -> Stored {
+        self.metrics.count(cause);
+        tracing::debug!(pool = %self.spec.name, ?cause, "a block was not kept");
+        Stored::Dropped
+    }
+
+    pub(crate) fn remove(&self, key: BlockKey) {
+        self.residents.remove(key.hash64());
+        self.cache.remove(&EntryKey(key));
+    }
+
+    pub(crate) fn contains(&self, key: BlockKey) -> bool {
+        self.cache.contains(&EntryKey(key))
+    }
+
+    pub(crate) fn adopt(&self, keys: &[BlockKey]) -> Vec<bool> {
+        let there: Vec<bool> = keys.iter().map(|key| self.contains(*key)).collect();
+        let found = keys.iter().zip(&there).filter(|(_, there)| **there);
+        self.residents.adopt(found.map(|(key, _)| key.hash64()));
+        there
+    }
+
+    pub(crate) fn stored_bytes(&self, len: u32) -> u64 {
+        match self.disk {
+            Some(_) => stored_bytes(len),
+            None => Block::sealed_bytes(len as usize) as u64,
+        }
+    }
+
+    pub(crate) fn persistent(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Waits for the writes that are out and closes foyer.
+    pub(crate) async fn close(&self) {
+        if let Some(disk) = &self.disk {
+            disk.announce.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let confirmer = disk.confirmer.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(confirmer) = confirmer
+                && let Err(error) = confirmer.await
+            {
+                tracing::error!(pool = %self.spec.name, %error, "the confirmation of writes failed");
+            }
+        }
+        if let Err(error) = self.cache.close().await {
+            tracing::error!(pool = %self.spec.name, %error, "cannot close the pool");
+        }
+    }
+}
+
+impl Disk {
+    fn new(engine: Inner, layout: Layout, spec: &PoolSpec) -> Self {
+        let (announce, announced) = confirm::channel();
+        let confirmer = tokio::spawn(confirm::confirm(engine.clone(), announced));
+        let reads = READ_BYTES / u64::from(spec.max_block_bytes.max(1));
+        Self {
+            engine,
+            layout,
+            window: Arc::new(Semaphore::new((layout.window / PAGE) as usize)),
+            reads: Semaphore::new(reads.clamp(READS.0, READS.1) as usize),
+            rewritten: 0.into(),
+            announce: Mutex::new(Some(announce)),
+            confirmer: Mutex::new(Some(confirmer)),
+        }
+    }
+
+    /// Holds new writes back while more than a region of residents waits to be written again: they
+    /// share one buffer, and what does not fit into it foyer drops.
+    async fn wait_for_reclaim(&self, residents: &Residents) {
+        use std::sync::atomic::Ordering;
+        loop {
+            let told = residents.rewritten_bytes();
+            if told - self.rewritten.load(Ordering::Acquire).min(told) <= self.layout.region {
+                return;
+            }
+            self.engine.wait().await;
+            self.rewritten.fetch_max(told, Ordering::AcqRel);
+        }
+    }
+}
+
+type MemoryPhase = foyer::HybridCacheBuilderPhaseMemory<EntryKey, Entry, KeyHash>;
+
+/// The memory tier. In front of an SSD foyer evicts by S3-FIFO, whose hits take only a shared lock
+/// and which a scan does not flush. Without one the memory is the tier of record: the engine keeps
+/// to the share, and foyer must not evict behind its back, hence one shard and some slack.
+fn memory(spec: &PoolSpec, disk: bool) -> MemoryPhase {
+    let largest = Block::sealed_bytes(spec.max_block_bytes as usize) as u64;
+    let slack = if disk { 0 } else { spec.memory_bytes / 8 + 2 * largest };
+    let shards = if disk { (spec.memory_bytes / (16 * largest)).clamp(1, 8) } else { 1 };
+    let builder = HybridCacheBuilder::new()
+        .with_name(spec.name.as_str().to_owned())
+        .with_policy(HybridCachePolicy::WriteOnInsertion)
+        .with_flush_on_close(false)
+        .memory((spec.memory_bytes + slack) as usize)
+        .with_hash_builder(KeyHash::default())
+        .with_weighter(|_: &EntryKey, entry: &Entry| entry.weight())
+        .with_shards(shards as usize);
+    if disk {
+        builder.with_eviction_config(S3FifoConfig::default())
+    } else {
+        builder.with_eviction_config(FifoConfig::default())
+    }
+}
+
+/// foyer's block engine over a folder of region files.
+fn blocks(
+    folder: &Path,
+    direct: bool,
+    layout: Layout,
+    residents: Residents,
+) -> foyer::Result<BlockEngineConfig<EntryKey, Entry, foyer::HybridCacheProperties>> {
+    let device = FsDeviceBuilder::new(folder)
+        .with_capacity((layout.regions * layout.region) as usize)
+        .with_direct(direct)
+        .build()?;
+    Ok(BlockEngineConfig::new(device)
+        .with_block_size(layout.region as usize)
+        .with_buffer_pool_size(layout.buffer as usize)
+        // The window before it is the bound; this one would drop.
+        .with_submit_queue_size_threshold(usize::MAX)
+        .with_clean_block_threshold(CLEAN_REGIONS)
+        .with_eviction_pickers(vec![
+            Box::new(InvalidRatioPicker::new(INVALID_SHARE)),
+            Box::new(FifoPicker::default()),
+        ])
+        .with_reinsertion_filter(StorageFilter::new().with_condition(residents))
+        // Keys are immutable: a removed block that comes back after a restart is the same bytes,
+        // and nobody adopts it.
+        .with_tombstone_log(false))
+}

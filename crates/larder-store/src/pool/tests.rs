@@ -1,0 +1,483 @@
+//! One test for each way in which foyer would silently break a cache.
+
+use super::Pool;
+use super::layout::{Layout, stored_bytes};
+use crate::directory::takes_direct_io;
+use crate::metrics::{Cause, Metrics};
+use futures_util::future::join_all;
+use larder_model::{Block, BlockKey, Budget, Load, PoolName, PoolSpec, Reserve, Stored, Tier};
+use prometheus::Registry;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+
+/// A pool in a folder, with what is needed to look behind it.
+struct Bench {
+    folder: tempfile::TempDir,
+    spec: PoolSpec,
+    budget: Budget,
+}
+
+impl Bench {
+    fn new(memory_bytes: u64, disk_bytes: u64, max_block_bytes: u32) -> Self {
+        let name = PoolName::shared();
+        let spec = PoolSpec { name, memory_bytes, disk_bytes, max_block_bytes };
+        Self { folder: tempfile::tempdir().unwrap(), spec, budget: Budget::new(1 << 30) }
+    }
+
+    async fn open(&self) -> Pool {
+        let folder = self.folder.path();
+        let direct = takes_direct_io(&self.spec.name, folder).unwrap();
+        let metrics = Metrics::new(&Registry::new()).unwrap().pool(&self.spec.name);
+        let disk = Some((folder, direct));
+        Pool::open(self.spec.clone(), disk, self.budget.clone(), metrics).await.unwrap()
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new(&self.spec).unwrap()
+    }
+
+    fn regions(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .filter(|file| file.to_str().unwrap().contains("foyer-storage"))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Regions into which something was written.
+    fn touched(&self) -> usize {
+        self.regions().iter().filter(|file| fs::metadata(file).unwrap().blocks() > 0).count()
+    }
+}
+
+fn key(number: u64) -> BlockKey {
+    // Like the digests of real keys: all bits differ.
+    let mut rng = SmallRng::seed_from_u64(number);
+    BlockKey::from_bits(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
+}
+
+fn data(number: u64, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    SmallRng::seed_from_u64(!number).fill_bytes(&mut bytes);
+    bytes
+}
+
+fn block(number: u64, len: u32) -> Block {
+    Block::seal(key(number), &[data(number, len).into()], Reserve::none())
+}
+
+/// Stores all of them at once.
+async fn store_all(pool: &Pool, numbers: impl Iterator<Item = u64>, len: u32) {
+    let stored = join_all(numbers.map(|number| pool.store(block(number, len)))).await;
+    assert!(stored.iter().all(|stored| *stored == Stored::Kept));
+}
+
+/// The tier that the block came from, when it came, byte for byte.
+async fn found(pool: &Pool, number: u64, len: u32) -> Option<Tier> {
+    match pool.load(key(number)).await {
+        Load::Hit(block, tier) => {
+            assert_eq!(block.data(), data(number, len), "block {number} has other bytes");
+            Some(tier)
+        }
+        _ => None,
+    }
+}
+
+async fn missing(pool: &Pool, numbers: impl Iterator<Item = u64>, len: u32) -> Vec<u64> {
+    let mut missing = Vec::new();
+    for number in numbers {
+        if found(pool, number, len).await.is_none() {
+            missing.push(number);
+        }
+    }
+    missing
+}
+
+fn written(pool: &Pool) -> usize {
+    pool.cache.statistics().disk_write_bytes()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_configured_block_reaches_the_ssd() {
+    for len in [16 * MIB, 16 * MIB - 1, 5 * MIB + 3] {
+        let bench = Bench::new(0, 64 << 20, 16 * MIB);
+        let pool = bench.open().await;
+        assert_eq!(pool.store(block(1, len)).await, Stored::Kept);
+        pool.cache.memory().clear();
+        assert_eq!(found(&pool, 1, len).await, Some(Tier::Disk));
+        pool.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_longer_than_the_pool_takes_is_refused_and_counted() {
+    let bench = Bench::new(1 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    assert_eq!(pool.store(block(1, MIB + 1)).await, Stored::Dropped);
+    assert_eq!(pool.metrics.counted(Cause::Oversize), 1);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_far_above_the_queue_is_kept_in_full_and_found_after_a_restart() {
+    let (count, len) = (1600, 64 * KIB);
+    let bench = Bench::new(1 << 20, 256 << 20, 64 * KIB);
+    assert!(u64::from(len) * count > 2 * bench.layout().buffer);
+    let pool = bench.open().await;
+    store_all(&pool, 0..count, len).await;
+    assert_eq!(missing(&pool, 0..count, len).await, [0; 0]);
+    pool.close().await;
+    drop(pool);
+
+    let pool = bench.open().await;
+    let keys: Vec<_> = (0..count + 1).map(key).collect();
+    let there = pool.adopt(&keys);
+    assert_eq!(there.iter().filter(|there| **there).count() as u64, count);
+    assert!(!there[count as usize], "a block that was never stored");
+    assert_eq!(missing(&pool, 0..count, len).await, [0; 0]);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_is_in_memory_from_the_first_poll() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    let mut storing = Box::pin(pool.store(block(1, MIB)));
+    let first = futures_util::poll!(&mut storing);
+    assert!(first.is_pending(), "confirmed before the SSD could answer");
+    assert!(pool.peek(key(1)).is_some());
+    assert_eq!(found(&pool, 1, MIB).await, Some(Tier::Memory));
+    assert_eq!(storing.await, Stored::Kept);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hits_write_nothing_to_the_ssd() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    store_all(&pool, 0..1, MIB).await;
+    pool.cache.storage().wait().await;
+    let before = written(&pool);
+    for _ in 0..20 {
+        assert_eq!(found(&pool, 0, MIB).await, Some(Tier::Memory));
+    }
+    for _ in 0..20 {
+        pool.cache.memory().clear();
+        assert_eq!(found(&pool, 0, MIB).await, Some(Tier::Disk));
+        assert_eq!(found(&pool, 0, MIB).await, Some(Tier::Memory), "a disk hit is promoted");
+    }
+    pool.cache.memory().evict_all();
+    pool.cache.storage().wait().await;
+    assert_eq!(written(&pool), before);
+    pool.close().await;
+    assert_eq!(written(&pool), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storing_a_resident_block_again_writes_nothing() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    store_all(&pool, 0..1, MIB).await;
+    let before = written(&pool);
+    store_all(&pool, 0..1, MIB).await;
+    pool.cache.storage().wait().await;
+    assert_eq!(written(&pool), before);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_takes_the_bytes_that_stored_bytes_says() {
+    for len in [1, 4000, 4004, 4005, 4096, 100_000, MIB, 8 * MIB] {
+        let bench = Bench::new(0, 256 << 20, 8 * MIB);
+        let pool = bench.open().await;
+        assert_eq!(pool.store(block(1, len)).await, Stored::Kept);
+        pool.cache.storage().wait().await;
+        // The entry, and the index page before it.
+        assert_eq!(written(&pool) as u64, pool.stored_bytes(len) + 4096, "{len} bytes");
+        pool.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_region_holds_a_whole_number_of_the_largest_blocks() {
+    let bench = Bench::new(0, 64 << 20, MIB);
+    let fit = (bench.layout().region - 4096) / stored_bytes(MIB);
+    let pool = bench.open().await;
+    store_all(&pool, 0..fit, MIB).await;
+    assert_eq!(bench.touched(), 1);
+    store_all(&pool, fit..fit + 1, MIB).await;
+    assert_eq!(bench.touched(), 2);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn residents_survive_the_churn_of_others_in_the_same_pool() {
+    let len = 60 * KIB;
+    let bench = Bench::new(0, 32 << 20, 64 * KIB);
+    let pool = bench.open().await;
+    let quiet = 0..200;
+    store_all(&pool, quiet.clone(), len).await;
+    let device = bench.layout().region * bench.layout().regions;
+    let churn = 4 * device / stored_bytes(len);
+    for first in (1000..1000 + churn).step_by(100) {
+        store_all(&pool, first..first + 100, len).await;
+        (first..first + 100).for_each(|number| pool.remove(key(number)));
+    }
+    pool.cache.memory().clear();
+    assert_eq!(missing(&pool, quiet, len).await, [0; 0]);
+    assert_eq!(found(&pool, 1000, len).await, None, "a removed block");
+    assert!(pool.residents.rewritten_bytes() > 0, "nothing was ever reclaimed");
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_share_is_never_squeezed_out_while_blocks_are_replaced() {
+    let bench = Bench::new(0, 48 << 20, 256 * KIB);
+    let pool = bench.open().await;
+    let mut rng = SmallRng::seed_from_u64(7);
+    let mut residents: Vec<(u64, u32)> = Vec::new();
+    let (mut next, mut bytes, mut total) = (0, 0, 0);
+    let device = bench.layout().region * bench.layout().regions;
+    while total < 4 * device {
+        let mut batch = Vec::new();
+        for _ in 0..16 {
+            let len = rng.random_range(1..=256 * KIB);
+            batch.push((next, len));
+            next += 1;
+            bytes += stored_bytes(len);
+            total += stored_bytes(len);
+        }
+        while bytes > bench.spec.disk_bytes {
+            let (victim, len) = residents.swap_remove(rng.random_range(0..residents.len()));
+            pool.remove(key(victim));
+            bytes -= stored_bytes(len);
+        }
+        let stored = join_all(batch.iter().map(|(n, len)| pool.store(block(*n, *len)))).await;
+        assert!(stored.iter().all(|stored| *stored == Stored::Kept), "{stored:?}");
+        residents.extend(batch);
+    }
+    pool.cache.memory().clear();
+    let mut lost = 0;
+    for (number, len) in &residents {
+        lost += u64::from(found(&pool, *number, *len).await.is_none());
+    }
+    assert_eq!(lost, 0, "of {}", residents.len());
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_nobody_adopts_make_room() {
+    let len = 60 * KIB;
+    let bench = Bench::new(0, 32 << 20, 64 * KIB);
+    let pool = bench.open().await;
+    let fit = bench.spec.disk_bytes / stored_bytes(len);
+    store_all(&pool, 0..fit, len).await;
+    pool.close().await;
+    drop(pool);
+    let pool = bench.open().await;
+    let half: Vec<_> = (0..fit / 2).map(key).collect();
+    assert!(pool.adopt(&half).iter().all(|there| *there));
+    assert!(pool.contains(key(fit - 1)), "found, but nobody wants it");
+    store_all(&pool, fit..fit + fit / 2, len).await;
+    let churn = 2 * fit..4 * fit;
+    for number in churn {
+        store_all(&pool, number..number + 1, len).await;
+        pool.remove(key(number));
+    }
+    pool.cache.memory().clear();
+    assert_eq!(missing(&pool, (0..fit / 2).chain(fit..fit + fit / 2), len).await, [0; 0]);
+    assert_eq!(missing(&pool, fit / 2..fit, len).await.len() as u64, fit - fit / 2);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_a_reader_holds_is_counted_after_its_eviction() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    store_all(&pool, 0..1, MIB).await;
+    pool.cache.memory().clear();
+    assert_eq!(bench.budget.used(), 0);
+    let Load::Hit(held, Tier::Disk) = pool.load(key(0)).await else { panic!("not on the SSD") };
+    let slice = held.data().slice(10..20);
+    drop(held);
+    pool.cache.memory().clear();
+    pool.cache.storage().wait().await;
+    assert_eq!(pool.cache.memory().usage(), 0);
+    assert_eq!(bench.budget.used(), Block::sealed_bytes(MIB as usize) as u64);
+    drop(slice);
+    assert_eq!(bench.budget.used(), 0);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn regions_are_opened_for_direct_io() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let direct = takes_direct_io(&bench.spec.name, bench.folder.path()).unwrap();
+    let pool = bench.open().await;
+    let regions = bench.regions();
+    let mut seen = 0;
+    for fd in fs::read_dir("/proc/self/fd").unwrap() {
+        let fd = fd.unwrap();
+        if !fs::read_link(fd.path()).is_ok_and(|file| regions.contains(&file)) {
+            continue;
+        }
+        let name = fd.file_name();
+        let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(name)).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        let flags = i32::from_str_radix(flags, 8).unwrap();
+        assert_eq!(flags & rustix::fs::OFlags::DIRECT.bits() as i32 != 0, direct);
+        seen += 1;
+    }
+    assert_eq!(seen as u64, bench.layout().regions);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_block_is_gone_and_can_come_back() {
+    let bench = Bench::new(8 << 20, 64 << 20, MIB);
+    let pool = bench.open().await;
+    for _ in 0..5 {
+        store_all(&pool, 0..3, MIB).await;
+        pool.remove(key(1));
+        assert_eq!(found(&pool, 1, MIB).await, None);
+        assert!(!pool.contains(key(1)));
+        assert_eq!(missing(&pool, [0, 2].into_iter(), MIB).await, [0; 0]);
+    }
+    store_all(&pool, 1..2, MIB).await;
+    pool.close().await;
+    drop(pool);
+    let pool = bench.open().await;
+    assert_eq!(pool.adopt(&[key(1)]), [true]);
+    assert_eq!(found(&pool, 1, MIB).await, Some(Tier::Disk));
+    pool.close().await;
+}
+
+/// Flips one bit in each 4 KiB page of the given regions.
+fn flip(files: &[PathBuf], rng: &mut SmallRng) {
+    for path in files {
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        for page in 0..file.metadata().unwrap().len() / 4096 {
+            let at = page * 4096 + rng.random_range(0..4096);
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            byte[0] ^= 1 << rng.random_range(0..8);
+            file.write_all_at(&byte, at).unwrap();
+        }
+        file.sync_all().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flipped_bits_are_corrupt_and_counted_and_never_served() {
+    let bench = Bench::new(0, 64 << 20, 256 * KIB);
+    let pool = bench.open().await;
+    let count = 40;
+    store_all(&pool, 0..count, 200 * KIB).await;
+    pool.cache.memory().clear();
+    flip(&bench.regions(), &mut SmallRng::seed_from_u64(1));
+    for number in 0..count {
+        assert!(matches!(pool.load(key(number)).await, Load::Corrupt), "block {number}");
+        assert!(matches!(pool.load(key(number)).await, Load::Miss), "block {number}, again");
+    }
+    assert_eq!(pool.metrics.counted(Cause::Corrupt), count);
+    // The place is good again.
+    store_all(&pool, 0..count, 200 * KIB).await;
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bits_flipped_while_closed_are_never_served_either() {
+    let bench = Bench::new(0, 64 << 20, 256 * KIB);
+    for seed in 0..5 {
+        let pool = bench.open().await;
+        store_all(&pool, 0..40, 200 * KIB).await;
+        pool.close().await;
+        drop(pool);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let regions = bench.regions();
+        // Pages of about one block in five.
+        for path in &regions {
+            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+            for entry in (0..file.metadata().unwrap().len()).step_by(5 * 208 * KIB as usize) {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, entry + 5000).unwrap();
+                byte[0] ^= 1 << rng.random_range(0..8);
+                file.write_all_at(&byte, entry + 5000).unwrap();
+            }
+        }
+        let pool = bench.open().await;
+        let keys: Vec<_> = (0..40).map(key).collect();
+        pool.adopt(&keys);
+        let missing = missing(&pool, 0..40, 200 * KIB).await;
+        assert!(!missing.is_empty() && missing.len() < 40, "{missing:?}");
+        assert_eq!(pool.metrics.counted(Cause::Corrupt), missing.len() as u64);
+        missing.iter().for_each(|number| assert!(!pool.contains(key(*number))));
+        pool.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_swapped_on_the_ssd_are_corrupt() {
+    let bench = Bench::new(0, 64 << 20, MIB);
+    let pool = bench.open().await;
+    for number in 0..2 {
+        store_all(&pool, number..number + 1, MIB).await;
+    }
+    pool.cache.memory().clear();
+    let entry = stored_bytes(MIB);
+    let file = OpenOptions::new().read(true).write(true).open(&bench.regions()[0]).unwrap();
+    let (mut one, mut other) = (vec![0; entry as usize], vec![0; entry as usize]);
+    file.read_exact_at(&mut one, 4096).unwrap();
+    file.read_exact_at(&mut other, 4096 + entry).unwrap();
+    file.write_all_at(&other, 4096).unwrap();
+    file.write_all_at(&one, 4096 + entry).unwrap();
+    assert!(matches!(pool.load(key(0)).await, Load::Corrupt));
+    assert!(matches!(pool.load(key(1)).await, Load::Corrupt));
+    assert_eq!(pool.metrics.counted(Cause::Corrupt), 2);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncated_region_fails_and_is_counted_and_is_a_miss_after_a_restart() {
+    let bench = Bench::new(0, 64 << 20, MIB);
+    let pool = bench.open().await;
+    store_all(&pool, 0..2, MIB).await;
+    pool.cache.memory().clear();
+    let file = OpenOptions::new().write(true).open(&bench.regions()[0]).unwrap();
+    file.set_len(8192).unwrap();
+    assert!(matches!(pool.load(key(0)).await, Load::Failed));
+    assert_eq!(pool.metrics.counted(Cause::Io), 1);
+    pool.close().await;
+    drop(pool);
+    let pool = bench.open().await;
+    pool.adopt(&[key(0), key(1)]);
+    assert_eq!(missing(&pool, 0..2, MIB).await, [0, 1]);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_in_memory_keeps_its_share() {
+    let bench = Bench::new(32 << 20, 0, MIB);
+    let metrics = Metrics::new(&Registry::new()).unwrap().pool(&bench.spec.name);
+    let spec = bench.spec.clone();
+    let pool = Pool::open(spec, None, bench.budget.clone(), metrics).await.unwrap();
+    assert!(!pool.persistent());
+    let fit = bench.spec.memory_bytes / pool.stored_bytes(MIB);
+    for round in 0..4 {
+        let first = round * fit;
+        store_all(&pool, first..first + fit, MIB).await;
+        assert_eq!(missing(&pool, first..first + fit, MIB).await, [0; 0]);
+        assert_eq!(pool.adopt(&[key(first)]), [true]);
+        (first..first + fit).for_each(|number| pool.remove(key(number)));
+        assert_eq!(pool.cache.memory().usage(), 0);
+    }
+    pool.close().await;
+}
