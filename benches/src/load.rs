@@ -82,12 +82,14 @@ impl Requests {
         until: Instant,
     ) -> Result<Tally> {
         let mut tally = Tally::default();
-        while Instant::now() < until {
+        loop {
             let (request, content) = &self.requests[draw.below(self.requests.len())];
             let answer = connection.get(request).await?;
             tally.add(&answer, content)?;
+            if Instant::now() >= until {
+                return Ok(tally);
+            }
         }
-        Ok(tally)
     }
 }
 
@@ -159,5 +161,58 @@ impl Tally {
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::origin::{Held, serve};
+
+    async fn requests(keys: &[&str]) -> Requests {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
+        tokio::spawn(serve(listener, Held::new()));
+        let keys: Vec<_> = keys.iter().map(|key| (*key).to_owned()).collect();
+        Requests::new(address, &keys, None).expect("keys that name their size")
+    }
+
+    #[tokio::test]
+    async fn a_loop_counts_what_it_was_answered() {
+        let requests = requests(&["70000/a", "70000/b", "70000/c"]).await;
+        let checked = requests.check_all().await.expect("right bytes");
+        assert_eq!((checked.requests, checked.bytes), (3, 210_000));
+        let tally = requests.run(4, Duration::from_millis(30)).await.expect("answers");
+        assert!(tally.requests >= 4, "{tally:?}");
+        assert_eq!(tally.bytes, tally.requests * 70_000);
+        assert_eq!((tally.from_memory, tally.from_disk), (0, 0));
+        assert!(tally.elapsed >= Duration::from_millis(30), "{tally:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_the_object_ends_the_loop() {
+        let mut wrong = requests(&["10/a"]).await;
+        let content = Content::of("10/b").expect("a key");
+        wrong.requests =
+            wrong.requests.iter().map(|(request, _)| (request.clone(), content)).collect();
+        let problem = wrong.check_all().await.expect_err("other bytes");
+        assert!(format!("{problem:#}").contains("byte 0"), "{problem:#}");
+
+        wrong.requests = [(unsigned("h", "/bench/none"), content)].into();
+        let problem = wrong.run(2, Duration::from_millis(30)).await.expect_err("no such key");
+        assert!(format!("{problem:#}").contains("404"), "{problem:#}");
+    }
+
+    #[test]
+    fn draws_are_the_same_each_time_and_cover_all_objects() {
+        let drawn = |lane| {
+            let mut draw = Draw::new(lane);
+            (0..200).map(|_| draw.below(8)).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(0), drawn(0));
+        assert_ne!(drawn(0), drawn(1));
+        assert!((0..8).all(|index| drawn(0).contains(&index)));
     }
 }
