@@ -313,3 +313,16 @@ async fn a_reader_that_leaves_does_not_stop_the_fill() {
     // The first span was under way, and is here now.
     assert!(node.engine.status()[0].cached_bytes >= 1_024);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_changes_before_the_first_byte_is_pinned_again() {
+    for seed in 1..5 {
+        let world = quiet(seed);
+        world.write("a", Some(500));
+        let node = Node::start(world.clone(), Freshness::Immutable, "lru", 100_000).await;
+        node.engine.head(node.permit(), node.request("a", None)).await.unwrap();
+        world.write("a", Some(500));
+        let outcome = node.read(node.request("a", None)).await;
+        assert!(matches!(outcome, Outcome::Whole { version: 2, .. }), "{outcome:?}");
+    }
+}
