@@ -95,7 +95,7 @@ pub struct Engine {
 const SHARED_WATERMARKS: (f64, f64) = (0.95, 0.80);
 
 /// How long the end waits for fills that are under way.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The share of the memory for blocks that the object tables may take on top of it.
 const TABLE_SHARE: u64 = 8;
