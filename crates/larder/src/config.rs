@@ -13,7 +13,7 @@ mod show;
 mod units;
 
 pub(crate) use layers::Layers;
-pub(crate) use problem::Problems;
+pub(crate) use problem::{Problem, Problems};
 pub(crate) use secret::{Secret, SecretRef, SecretText, read_file};
 pub(crate) use show::{bucket_text, freshness_text};
 
@@ -53,6 +53,8 @@ pub(crate) struct Listen {
     /// Signing regions beyond those that are always accepted.
     pub(crate) regions: Vec<String>,
     pub(crate) tls: Option<Tls>,
+    /// The same S3 on a Unix socket; absolute.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// The files of the S3 listener's certificate, absolute.
@@ -70,15 +72,6 @@ pub(crate) struct Limits {
     pub(crate) connections: u32,
     /// From SIGTERM to exit.
     pub(crate) grace: Duration,
-}
-
-impl Limits {
-    /// The bytes of blocks that may be alive at once: 85 % of the limit. The rest is for what is not
-    /// counted block by block: the catalog, connection and socket buffers, the allocator's slack and
-    /// the code itself.
-    pub(crate) fn block_budget_bytes(&self) -> u64 {
-        self.memory_bytes / 100 * 85
-    }
 }
 
 /// The size of the cache.

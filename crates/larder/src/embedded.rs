@@ -3,7 +3,7 @@
 //!
 //! Invariant: a folder that holds anything is not written to.
 
-use crate::config::Layers;
+use crate::config::{Layers, Secret, SecretRef};
 use anyhow::Context as _;
 use rand::Rng as _;
 use rand::distr::Alphanumeric;
@@ -41,6 +41,11 @@ pub(crate) fn embed(dir: &Path, anonymous: bool, layers: &mut Layers) -> anyhow:
         );
     }
     Ok(())
+}
+
+/// Whether the secret was made up here.
+pub(crate) fn is_generated(secret: &Secret) -> bool {
+    secret.reference == SecretRef::Env(SECRET_VARIABLE.to_owned())
 }
 
 /// `len` letters and digits that nobody can guess.

@@ -7,18 +7,18 @@ mod dataset;
 mod listen;
 mod origin;
 
+use super::pools::{block_budget_bytes, pools};
 use super::problem::{Problem, nearest};
 use super::secret::{Secret, SecretRef};
-use super::shape::{CacheShape, KeyShape, LimitsShape, Shape};
+use super::shape::{CacheShape, DiskShape, KeyShape, LimitsShape, Shape};
 use super::{Cache, Config, Disk, KeyRule, Limits, Listen};
-use larder_model::{Access, Dataset, DatasetName, Namespace, SPAN_BLOCKS};
+use larder_model::{Access, Dataset, DatasetName, Namespace, PoolName, SPAN_BLOCKS};
+use larder_store::device_bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes of a device for each byte of its residents, in per cent (DESIGN §4).
-const DISK_SLACK_PERCENT: u64 = 125;
 /// A pool's memory holds at least this many of its blocks.
 const MIN_POOL_BLOCKS: u64 = 4;
 /// Below this a client's secret could be guessed.
@@ -124,73 +124,91 @@ impl<'a> Check<'a> {
     }
 
     fn cache(&mut self, shape: &CacheShape, limits: &Limits, datasets: &[Arc<Dataset>]) -> Cache {
-        let memory_bytes = shape.memory.map_or(limits.memory_bytes / 2, |size| size.0);
-        let disk = shape.disk.as_ref().and_then(|disk| {
-            if disk.path.is_none() {
-                self.missing(&["cache", "disk", "path"], "path = \"/var/lib/larder\"");
-            }
-            if disk.capacity.is_none() {
-                self.missing(&["cache", "disk", "capacity"], "capacity = \"250GiB\"");
-            }
-            let path = self.path(disk.path.as_deref()?);
-            if path.exists() && !path.is_dir() {
-                let message = format!("{} is not a folder", path.display());
-                self.problem(&["cache", "disk", "path"], message);
-            }
-            Some(Disk { path, capacity_bytes: disk.capacity?.0 })
-        });
-        let cache = Cache { memory_bytes, disk };
-        self.memory_fits(&cache, limits, datasets);
-        self.quotas_fit(&cache, datasets);
+        let disk = shape.disk.as_ref().and_then(|disk| self.disk(disk));
+        let mut cache = Cache { memory_bytes: 0, disk };
+        let budget = block_budget_bytes(limits.memory_bytes, &pools(&cache, datasets));
+        let block = datasets.iter().map(|dataset| u64::from(dataset.block_bytes)).max();
+        let span = block.unwrap_or(1 << 20) * SPAN_BLOCKS;
+        let default = (limits.memory_bytes / 2).min(budget.saturating_sub(2 * span));
+        cache.memory_bytes = shape.memory.map_or(default, |size| size.0);
+        self.memory_fits(&cache, limits, budget, span);
+        self.memory_quotas_fit(&cache, datasets);
+        self.disk_quotas_fit(&cache, datasets);
         cache
     }
 
+    fn disk(&mut self, shape: &DiskShape) -> Option<Disk> {
+        if shape.path.is_none() {
+            self.missing(&["cache", "disk", "path"], "path = \"/var/lib/larder\"");
+        }
+        if shape.capacity.is_none() {
+            self.missing(&["cache", "disk", "capacity"], "capacity = \"250GiB\"");
+        }
+        let path = self.path(shape.path.as_deref()?);
+        if path.exists() && !path.is_dir() {
+            let message = format!("{} is not a folder", path.display());
+            self.problem(&["cache", "disk", "path"], message);
+        }
+        Some(Disk { path, capacity_bytes: shape.capacity?.0 })
+    }
+
     /// What is left of the budget beside the cache must take a span that is being filled.
-    fn memory_fits(&mut self, cache: &Cache, limits: &Limits, datasets: &[Arc<Dataset>]) {
+    fn memory_fits(&mut self, cache: &Cache, limits: &Limits, budget: u64, span: u64) {
         let key = ["cache", "memory"];
-        let block = datasets.iter().map(|dataset| u64::from(dataset.block_bytes)).max();
-        let span = block.unwrap_or(1 << 20) * SPAN_BLOCKS;
         if cache.memory_bytes >= limits.memory_bytes {
             self.problem(&key, "must be less than limits.memory, which covers everything");
-        } else if cache.memory_bytes + span > limits.block_budget_bytes() {
-            let most = limits.block_budget_bytes().saturating_sub(span) >> 20;
+        } else if cache.memory_bytes.saturating_add(span) > budget {
             let message = format!(
-                "leaves no room for bytes in flight: 85 % of limits.memory must hold the cache and \
-                 one span of {} MiB (16 blocks), so at most {most}MiB here, or raise limits.memory",
-                span >> 20
+                "leaves no room for bytes in flight: {} MiB of limits.memory are for blocks (15 % \
+                 is set aside, and the write buffers of the SSD), and beside the cache they must \
+                 hold a span of {} MiB; at most {}MiB here, or raise limits.memory",
+                budget >> 20,
+                span >> 20,
+                budget.saturating_sub(span) >> 20
             );
             self.problem(&key, message);
         }
     }
 
-    fn quotas_fit(&mut self, cache: &Cache, datasets: &[Arc<Dataset>]) {
-        let quotas: Vec<_> = datasets.iter().filter_map(|dataset| dataset.quota).collect();
-        let shared: Vec<_> = datasets.iter().filter(|dataset| dataset.quota.is_none()).collect();
-        let memory: u64 = quotas.iter().fold(0, |sum, quota| sum.saturating_add(quota.memory));
-        let disk: u64 = quotas.iter().fold(0, |sum, quota| sum.saturating_add(quota.disk));
+    fn memory_quotas_fit(&mut self, cache: &Cache, datasets: &[Arc<Dataset>]) {
+        let quotas = datasets.iter().filter_map(|dataset| dataset.quota);
+        let memory = quotas.fold(0_u64, |sum, quota| sum.saturating_add(quota.memory));
+        let shared = datasets.iter().filter(|dataset| dataset.quota.is_none());
+        let block = shared.map(|dataset| dataset.block_bytes).max().unwrap_or(0);
         if memory > cache.memory_bytes {
             let message = format!(
                 "the memory quotas of the datasets are {} MiB together, more than this",
                 memory >> 20
             );
             self.problem(&["cache", "memory"], message);
-        } else if let Some(block) = shared.iter().map(|dataset| dataset.block_bytes).max()
-            && cache.memory_bytes - memory < u64::from(block) * MIN_POOL_BLOCKS
-        {
+        } else if cache.memory_bytes - memory < u64::from(block) * MIN_POOL_BLOCKS {
             let message = "the memory quotas leave less than four blocks to the datasets without a \
                            quota; raise it or lower the quotas";
             self.problem(&["cache", "memory"], message);
         }
-        let capacity = cache.disk.as_ref().map_or(0, |disk| disk.capacity_bytes);
-        if cache.disk.is_some()
-            && u128::from(disk) * u128::from(DISK_SLACK_PERCENT) > u128::from(capacity) * 100
-        {
+    }
+
+    fn disk_quotas_fit(&mut self, cache: &Cache, datasets: &[Arc<Dataset>]) {
+        let Some(disk) = &cache.disk else { return };
+        let pools = pools(cache, datasets);
+        let shared = pools.iter().find(|pool| pool.name == PoolName::shared());
+        let own = pools.iter().filter(|pool| pool.name != PoolName::shared());
+        let (quotas, files) = own.fold((0_u64, 0_u64), |(quotas, files), pool| {
+            (quotas.saturating_add(pool.disk_bytes), files.saturating_add(device_bytes(pool)))
+        });
+        let key = ["cache", "disk", "capacity"];
+        if files > disk.capacity_bytes {
             let message = format!(
-                "the disk quotas of the datasets are {} MiB together and need 1.25 times that, \
-                 more than this",
-                disk >> 20
+                "the disk quotas of the datasets are {} MiB together and their files take {} MiB \
+                 (a quarter more, and spare regions), more than this",
+                quotas >> 20,
+                files >> 20
             );
-            self.problem(&["cache", "disk", "capacity"], message);
+            self.problem(&key, message);
+        } else if shared.is_some_and(|pool| pool.disk_bytes == 0) {
+            let message = "leaves nothing to the datasets without a quota, after the files of the \
+                           disk quotas and a few spare regions; raise it or lower the quotas";
+            self.problem(&key, message);
         }
     }
 

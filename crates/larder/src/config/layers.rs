@@ -65,6 +65,11 @@ impl Layers {
         Merged { shape, places, problems }
     }
 
+    /// Whether there is anything beside a file: a node can be run from the environment alone.
+    pub(crate) fn says_something(&self) -> bool {
+        !self.flags.is_empty() || self.env.keys().any(|name| our_key(name).is_some())
+    }
+
     fn syntax(&self, error: &toml::de::Error) -> Problem {
         let mut problem = Problem::new(&[], format!("not valid TOML: {}", error.message()));
         let line = error.span().map(|span| self.line(span.start));
@@ -96,14 +101,10 @@ impl Layers {
         }
     }
 
-    /// Variables with `__` in them. One without is not a key of ours: Kubernetes sets
-    /// `LARDER_SERVICE_HOST` and its like for a service called larder.
     fn from_env(&self, known: &Dict, places: &mut Places) -> Vec<(KeyPath, Value)> {
         let mut found = Vec::new();
         for (name, text) in &self.env {
-            let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| rest.contains("__")) else {
-                continue;
-            };
+            let Some(rest) = our_key(name) else { continue };
             let path = env_path(rest, known);
             places.set(path.clone(), format!("environment variable {name}"));
             found.push((path, parse(text)));
@@ -120,6 +121,12 @@ impl Layers {
         }
         found
     }
+}
+
+/// What is behind the prefix of a variable with `__` in it. One without is not a key of ours:
+/// Kubernetes sets `LARDER_SERVICE_HOST` and its like for a service called larder.
+fn our_key(name: &str) -> Option<&str> {
+    name.strip_prefix(PREFIX).filter(|rest| rest.contains("__"))
 }
 
 /// Figment's own grammar for variables: TOML's scalars and arrays, and bare words as strings.

@@ -34,8 +34,7 @@ pub(crate) struct ListenShape {
     pub(crate) domains: Option<Vec<String>>,
     pub(crate) regions: Option<Vec<String>>,
     pub(crate) tls: Option<TlsShape>,
-    #[serde(skip_serializing)]
-    pub(crate) socket: Option<Later>,
+    pub(crate) socket: Option<String>,
 }
 
 /// `listen.tls`

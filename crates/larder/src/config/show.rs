@@ -37,7 +37,7 @@ impl Config {
                     .tls
                     .as_ref()
                     .map(|tls| TlsShape { cert: path_text(&tls.cert), key: path_text(&tls.key) }),
-                socket: None,
+                socket: self.listen.socket.as_deref().and_then(path_text),
             },
             limits: LimitsShape {
                 memory: Some(Size(self.limits.memory_bytes)),

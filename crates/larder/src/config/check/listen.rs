@@ -4,13 +4,13 @@ use super::Check;
 use crate::config::shape::{ListenShape, TlsShape};
 use crate::config::{Listen, Tls};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// `sun_path` of unix(7) without its end.
+const MAX_SOCKET_PATH: usize = 107;
 
 impl Check<'_> {
     pub(super) fn listen(&mut self, shape: &ListenShape) -> Option<Listen> {
-        if shape.socket.is_some() {
-            self.later(&["listen", "socket"], "leave it out and use listen.s3");
-        }
         let s3 = self.address("s3", shape.s3.as_deref().unwrap_or("127.0.0.1:9000"));
         let admin = self.address("admin", shape.admin.as_deref().unwrap_or("127.0.0.1:9001"));
         if let (Some(s3), Some(admin)) = (s3, admin)
@@ -22,7 +22,21 @@ impl Check<'_> {
         let domains = self.words("domains", shape.domains.as_deref(), "a host name", valid_domain);
         let regions = self.words("regions", shape.regions.as_deref(), "a region", valid_region);
         let tls = shape.tls.as_ref().and_then(|tls| self.tls(tls));
-        Some(Listen { s3: s3?, admin: admin?, domains, regions, tls })
+        let socket = shape.socket.as_deref().map(|path| self.socket(path));
+        Some(Listen { s3: s3?, admin: admin?, domains, regions, tls, socket })
+    }
+
+    fn socket(&mut self, path: &str) -> PathBuf {
+        let key = ["listen", "socket"];
+        let path = self.path(path);
+        if path.as_os_str().len() > MAX_SOCKET_PATH {
+            let message = format!("longer than the {MAX_SOCKET_PATH} bytes that a socket may have");
+            self.problem(&key, message);
+        }
+        if !path.parent().is_some_and(Path::is_dir) {
+            self.problem(&key, format!("the folder of {} is not there", path.display()));
+        }
+        path
     }
 
     fn address(&mut self, key: &str, text: &str) -> Option<SocketAddr> {

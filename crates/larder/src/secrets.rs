@@ -1,0 +1,63 @@
+//! Who uses which secret: handed out at the start and again after each change.
+//!
+//! Invariant: all holders of a secret get it in one go, and none keeps a copy beside its own.
+
+use crate::admin::Token;
+use crate::config::{Config, Id, OriginKind, S3Rule, Secret};
+use crate::node::Node;
+use crate::rotate::Watched;
+use larder_gateway::KeyRing;
+use larder_origin::{AccessKey, SharedCredentials};
+use std::sync::Arc;
+
+/// Everyone that was given secrets.
+pub(crate) struct Holders {
+    keys: Arc<KeyRing>,
+    credentials: Vec<SharedCredentials>,
+    token: Token,
+}
+
+impl Holders {
+    pub(crate) fn new(node: &Node, token: Token) -> Self {
+        Self { keys: node.keys.clone(), credentials: node.credentials.clone(), token }
+    }
+
+    /// Gives everyone the secrets as last read.
+    pub(crate) fn give(&self, config: &Config, watched: &Watched) {
+        let text = |secret: &Secret| watched.text(secret).expose().to_owned();
+        self.keys.replace(config.keys.iter().map(|key| (key.id.clone(), text(&key.secret))));
+        for (credentials, rule) in self.credentials.iter().zip(s3_rules(config)) {
+            credentials.replace(AccessKey {
+                id: match &rule.access_key_id {
+                    Id::Plain(id) => id.clone(),
+                    Id::Found(secret) => text(secret),
+                },
+                secret: text(&rule.secret_access_key),
+                session_token: rule.session_token.as_ref().map(text),
+            });
+        }
+        if let Some(token) = &config.admin_token {
+            self.token.replace(watched.text(token));
+        }
+    }
+}
+
+/// Every secret of the configuration.
+pub(crate) fn all(config: &Config) -> impl Iterator<Item = &Secret> {
+    let origins = s3_rules(config).flat_map(|rule| {
+        let id = match &rule.access_key_id {
+            Id::Plain(_) => None,
+            Id::Found(secret) => Some(secret),
+        };
+        [id, Some(&rule.secret_access_key), rule.session_token.as_ref()].into_iter().flatten()
+    });
+    let keys = config.keys.iter().map(|key| &key.secret);
+    keys.chain(origins).chain(&config.admin_token)
+}
+
+fn s3_rules(config: &Config) -> impl Iterator<Item = &S3Rule> {
+    config.origins.iter().filter_map(|rule| match &rule.kind {
+        OriginKind::S3(rule) => Some(&**rule),
+        OriginKind::Directory(_) => None,
+    })
+}
