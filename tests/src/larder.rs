@@ -213,14 +213,25 @@ impl Larder {
 
     /// Runs another command of the binary in the node's folder.
     pub async fn command(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(binary()?);
-        tools::run(command.args(arguments).current_dir(self.dir.path())).await
+        tools::run(bare(self.dir.path())?.args(arguments)).await
     }
 }
 
-async fn launch(dir: &Path, arguments: &[String]) -> Result<(Server, String, String)> {
+/// The binary in a folder, without the variables that are the tests' own: it reads `LARDER_*`.
+fn bare(dir: &Path) -> Result<Command> {
     let mut command = Command::new(binary()?);
-    command.args(["serve", "--config", "larder.toml"]).args(arguments).current_dir(dir);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LARDER_") {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(dir);
+    Ok(command)
+}
+
+async fn launch(dir: &Path, arguments: &[String]) -> Result<(Server, String, String)> {
+    let mut command = bare(dir)?;
+    command.args(["serve", "--config", "larder.toml"]).args(arguments);
     let mut server = Server::start("larder", &mut command, dir)?;
     let lines = server.find("larder's endpoints", |text| {
         let after = |label: &str| {

@@ -20,6 +20,11 @@ pub async fn until<T>(
         if Instant::now() > deadline {
             bail!("{what}: not within {limit:?}");
         }
-        tokio::time::sleep(PAUSE).await;
+        pause().await;
     }
+}
+
+/// The pause between two looks, for a loop that keeps a deadline of its own.
+pub async fn pause() {
+    tokio::time::sleep(PAUSE).await;
 }

@@ -1,0 +1,92 @@
+//! A restart is warm: after SIGTERM and after SIGKILL, what was on the SSD is served from there, and
+//! the origin is not asked for a byte.
+
+use anyhow::{Result, ensure};
+use larder_tests::forward::{Fault, Forwarder};
+use larder_tests::larder::{Larder, cache, dataset, s3_origin};
+use larder_tests::moto::Moto;
+use larder_tests::oracle::Oracle;
+use larder_tests::poll;
+use std::time::Duration;
+
+const OBJECTS: usize = 40;
+const SIZE: u64 = 700_000;
+
+fn key(index: usize) -> String {
+    format!("shard/{index:03}")
+}
+
+async fn read_all(larder: &Larder) -> Result<()> {
+    let client = larder.client();
+    for index in 0..OBJECTS {
+        let reply = client.get("data", &key(index)).await?.expect(200)?;
+        ensure!(reply.body.len() as u64 == SIZE);
+        Oracle::of(&key(index)).check(0, &reply.body)?;
+    }
+    Ok(())
+}
+
+/// Blocks reach the SSD at once but not before the client: waits until all are told to be there.
+async fn settled(larder: &Larder) -> Result<()> {
+    poll::until("all blocks on the SSD", Duration::from_secs(30), async || {
+        let metrics = larder.metrics().await?;
+        let bytes = metrics.sum("larder_cached_bytes", &[("dataset", "data"), ("tier", "disk")]);
+        Ok((bytes >= (OBJECTS as u64 * SIZE) as f64).then_some(()))
+    })
+    .await
+}
+
+async fn check(by_kill: bool) -> Result<()> {
+    let moto = Moto::start().await?;
+    let origin = moto.client();
+    origin.make_bucket("data").await?;
+    for index in 0..OBJECTS {
+        origin.put("data", &key(index), Oracle::of(&key(index)).body(1, SIZE)).await?;
+    }
+    let forwarder = Forwarder::start(moto.address()).await?;
+    let mut larder = Larder::start(&format!(
+        "{}{}{}",
+        cache("64MiB", Some("1GiB")),
+        s3_origin("moto", &forwarder.endpoint()),
+        dataset("data", "moto", "data", "freshness = \"immutable\"")
+    ))
+    .await?;
+    read_all(&larder).await?;
+    settled(&larder).await?;
+    if by_kill {
+        larder.kill().await?;
+    } else {
+        let status = larder.stop().await?;
+        ensure!(status.success(), "SIGTERM ended it with {status}");
+    }
+    forwarder.forget();
+    larder.start_again().await?;
+    read_all(&larder).await?;
+    let metrics = larder.metrics().await?;
+    let (disk, fetched) = (metrics.served_bytes("data", "disk"), metrics.origin_bytes("data"));
+    println!(
+        "after {}: {} of {} bytes from disk, {fetched} from the origin in {} requests",
+        if by_kill { "SIGKILL" } else { "SIGTERM" },
+        disk,
+        OBJECTS as u64 * SIZE,
+        forwarder.seen().len()
+    );
+    ensure!(fetched == 0 && forwarder.object_bytes() == 0, "fetched {fetched} bytes");
+    ensure!(disk == OBJECTS as u64 * SIZE, "{disk} bytes from disk");
+    // The catalog is warm too: with the origin gone, versions and headers are still known.
+    forwarder.fail(Fault::Gone);
+    read_all(&larder).await?;
+    let head = larder.client().head("data", &key(0)).await?.expect(200)?;
+    ensure!(head.header("content-length") == SIZE.to_string(), "{:?}", head.headers);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_by_sigterm_is_warm() -> Result<()> {
+    check(false).await
+}
+
+#[tokio::test]
+async fn a_restart_by_sigkill_is_warm() -> Result<()> {
+    check(true).await
+}
