@@ -1,0 +1,15 @@
+//! The gateway over real sockets, in front of objects in memory.
+
+mod gateway {
+    mod double;
+    mod drain;
+    mod guard;
+    mod listing;
+    mod objects;
+    mod parse;
+    mod secrets;
+    mod sign;
+    mod smuggling;
+    mod support;
+    mod tls;
+}
