@@ -402,7 +402,8 @@ async fn a_link_swapped_in_gains_nothing() {
 
 #[tokio::test]
 async fn a_file_changed_in_mid_read_ends_the_body() {
-    let changes: [(&str, fn(&Path)); 4] = [
+    type Change = (&'static str, fn(&Path));
+    let changes: [Change; 4] = [
         ("overwritten", |path| {
             let mut file = File::options().write(true).open(path).unwrap();
             file.write_all(&vec![b'n'; 3 * MIB]).unwrap();
