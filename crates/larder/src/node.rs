@@ -35,6 +35,10 @@ const MIN_CLOSING: Duration = Duration::from_secs(1);
 /// Regions that clients sign for by default, beside those of the origins (DESIGN §2).
 const USUAL_REGIONS: [&str; 2] = ["us-east-1", "auto"];
 
+type Origins = Vec<Arc<dyn Origin>>;
+/// A dataset with the policy that decides for it.
+type Governed = (Arc<Dataset>, Box<dyn Policy>);
+
 /// A node, opened.
 pub(crate) struct Node {
     engine: Arc<Engine>,
@@ -199,8 +203,8 @@ impl Node {
 fn origins(
     rules: &[OriginRule],
     registry: &Registry,
-) -> anyhow::Result<(Vec<Arc<dyn Origin>>, Vec<SharedCredentials>)> {
-    let mut origins: Vec<Arc<dyn Origin>> = Vec::new();
+) -> anyhow::Result<(Origins, Vec<SharedCredentials>)> {
+    let mut origins = Origins::new();
     let mut credentials = Vec::new();
     for rule in rules {
         match &rule.kind {
@@ -252,10 +256,7 @@ fn s3_config(rule: &OriginRule, s3: &S3Rule, credentials: SharedCredentials) -> 
 }
 
 /// Each dataset with a policy of its own, told how much it may keep.
-fn with_policies(
-    datasets: &[Arc<Dataset>],
-    pools: &[PoolSpec],
-) -> anyhow::Result<Vec<(Arc<Dataset>, Box<dyn Policy>)>> {
+fn with_policies(datasets: &[Arc<Dataset>], pools: &[PoolSpec]) -> anyhow::Result<Vec<Governed>> {
     let mut paired = Vec::new();
     for dataset in datasets {
         let pool = pools.iter().find(|pool| pool.name == dataset.pool());

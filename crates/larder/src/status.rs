@@ -40,7 +40,10 @@ const HEADINGS: [&str; 9] = [
 /// When the node cannot be asked; with `--watch`, only at the first time.
 pub(crate) async fn run(command: &Status) -> anyhow::Result<()> {
     print!("{}", look(command).await?);
-    while command.watch {
+    if !command.watch {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(WATCH_PERIOD).await;
         match look(command).await {
             Ok(text) if command.json => print!("{text}"),
@@ -49,7 +52,6 @@ pub(crate) async fn run(command: &Status) -> anyhow::Result<()> {
             Err(error) => eprintln!("{error:#}"),
         }
     }
-    Ok(())
 }
 
 async fn look(command: &Status) -> anyhow::Result<String> {

@@ -52,8 +52,8 @@ impl Layers {
             Err(error) => problems.push(self.syntax(&error)),
         }
         let known = file.extract::<Dict>().unwrap_or_default();
-        let env = Overlay(self.from_env(&known, &mut places));
-        let flags = Overlay(self.from_flags(&mut places));
+        let env = Overlay(self.env_keys(&known, &mut places));
+        let flags = Overlay(self.flag_keys(&mut places));
         let tree = match file.merge(env).merge(flags).extract::<Dict>() {
             Ok(tree) => tree,
             Err(error) => {
@@ -101,7 +101,7 @@ impl Layers {
         }
     }
 
-    fn from_env(&self, known: &Dict, places: &mut Places) -> Vec<(KeyPath, Value)> {
+    fn env_keys(&self, known: &Dict, places: &mut Places) -> Vec<(KeyPath, Value)> {
         let mut found = Vec::new();
         for (name, text) in &self.env {
             let Some(rest) = our_key(name) else { continue };
@@ -112,7 +112,7 @@ impl Layers {
         found
     }
 
-    fn from_flags(&self, places: &mut Places) -> Vec<(KeyPath, Value)> {
+    fn flag_keys(&self, places: &mut Places) -> Vec<(KeyPath, Value)> {
         let mut found = Vec::new();
         for (key, text) in &self.flags {
             let path: KeyPath = key.split('.').map(str::to_owned).collect();
