@@ -69,6 +69,9 @@ pub enum StoreError {
         /// What foyer said.
         reason: String,
     },
+    /// The store's own threads cannot be started.
+    #[error("cannot start the store's threads: {0}")]
+    Threads(#[source] std::io::Error),
     /// The metrics are already registered, or their names clash.
     #[error("cannot register the store's metrics: {0}")]
     Metrics(#[from] prometheus::Error),

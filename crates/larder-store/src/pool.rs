@@ -8,6 +8,7 @@ mod entry;
 mod guard;
 pub(crate) mod layout;
 mod residents;
+mod rewrite;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +19,15 @@ use entry::{Entry, EntryKey, KeyHash};
 use foyer::{
     BlockEngineConfig, DeviceBuilder, ErrorKind, FifoConfig, FifoPicker, FsDeviceBuilder,
     HybridCache, HybridCacheBuilder, HybridCachePolicy, InvalidRatioPicker, PsyncIoEngineConfig,
-    RecoverMode, S3FifoConfig, Source, StorageFilter,
+    RecoverMode, S3FifoConfig, Source, Spawner, StorageFilter,
 };
 use guard::{GuardConfig, Inner};
 use larder_model::{Block, BlockKey, Budget, Load, PoolSpec, Stored, Tier};
 use layout::{CLEAN_REGIONS, Layout, stored_bytes};
 use residents::Residents;
+use rewrite::Rewrite;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -57,8 +60,9 @@ struct Disk {
     /// The window of unconfirmed writes, in pages.
     window: Arc<Semaphore>,
     reads: Semaphore,
-    /// How far into [`Residents::rewritten_bytes`] the flushes have come, at least.
-    rewritten: std::sync::atomic::AtomicU64,
+    rewrite: Rewrite,
+    /// How far into [`Rewrite::bytes`] the flushes have come, at least.
+    rewritten: AtomicU64,
     announce: Mutex<Option<mpsc::Sender<Pending>>>,
     confirmer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -71,7 +75,8 @@ impl Pool {
         disk: Option<(&Path, bool)>,
         budget: Budget,
         metrics: PoolMetrics,
-    ) -> Result<Self, StoreError> {
+        spawner: &Spawner,
+    ) -> Result<Arc<Self>, StoreError> {
         let residents = Residents::default();
         let failed = |error: foyer::Error| StoreError::Device {
             pool: spec.name.clone(),
@@ -80,12 +85,15 @@ impl Pool {
         let layout = Layout::new(&spec);
         let memory = memory(&spec, layout.is_some());
         let (Some(layout), Some((folder, direct))) = (layout, disk) else {
-            let cache = memory.storage().build().await.map_err(failed)?;
-            return Ok(Self { spec, cache, residents, metrics, disk: None });
+            let cache = memory.storage().with_spawner(spawner.clone()).build().await;
+            let cache = cache.map_err(failed)?;
+            return Ok(Arc::new(Self { spec, cache, residents, metrics, disk: None }));
         };
         let opened = Arc::new(OnceLock::new());
+        let rewrite =
+            Rewrite::new(residents.clone(), budget.clone(), metrics.clone(), opened.clone());
         let guard = GuardConfig {
-            blocks: blocks(folder, direct, layout, residents.clone()).map_err(failed)?,
+            blocks: blocks(folder, direct, layout, rewrite.clone()).map_err(failed)?,
             opened: opened.clone(),
             residents: residents.clone(),
             budget,
@@ -93,6 +101,7 @@ impl Pool {
         };
         let cache = memory
             .storage()
+            .with_spawner(spawner.clone())
             .with_io_engine_config(PsyncIoEngineConfig::new())
             .with_engine_config(guard)
             .with_recover_mode(RecoverMode::Quiet)
@@ -102,8 +111,10 @@ impl Pool {
         let engine = opened.get().cloned().ok_or_else(|| {
             failed(foyer::Error::new(ErrorKind::Config, "foyer built no engine"))
         })?;
-        let disk = Some(Disk::new(engine, layout, &spec));
-        Ok(Self { spec, cache, residents, metrics, disk })
+        let disk = Some(Disk::new(engine, layout, rewrite.clone(), &spec));
+        let pool = Arc::new(Self { spec, cache, residents, metrics, disk });
+        rewrite.bind(&pool);
+        Ok(pool)
     }
 
     pub(crate) fn peek(&self, key: BlockKey) -> Option<Block> {
@@ -165,7 +176,7 @@ impl Pool {
         let pages = u32::try_from(bytes / PAGE).unwrap_or(u32::MAX);
         let turn = timeout(TURN, async {
             let room = disk.window.clone().acquire_many_owned(pages).await.ok()?;
-            disk.wait_for_reclaim(&self.residents).await;
+            disk.wait_for_reclaim().await;
             Some(room)
         });
         let Ok(Some(room)) = turn.await else { return self.dropped(Cause::Timeout) };
@@ -184,6 +195,22 @@ impl Pool {
         };
         // Removed meanwhile: that is no loss.
         if self.residents.remove(hash) { self.dropped(cause) } else { Stored::Dropped }
+    }
+
+    /// Hands a resident whose region is being reclaimed to foyer as if it were new. Leaves the
+    /// memory tier as it is.
+    fn write_again(&self, block: Block) {
+        let key = EntryKey(block.key());
+        match self.cache.memory().get(&key) {
+            Some(entry) => self.cache.storage().enqueue(entry.piece(), true),
+            None => {
+                self.cache.storage_writer(key).force().insert(Entry::Open(block));
+            }
+        }
+        if !self.residents.wants(key.0.hash64()) {
+            // Removed while it was being read: foyer just learned of it again.
+            self.cache.storage().delete(&key);
+        }
     }
 
     fn dropped(&self, cause: Cause) -> Stored {
@@ -237,7 +264,7 @@ impl Pool {
 }
 
 impl Disk {
-    fn new(engine: Inner, layout: Layout, spec: &PoolSpec) -> Self {
+    fn new(engine: Inner, layout: Layout, rewrite: Rewrite, spec: &PoolSpec) -> Self {
         let (announce, announced) = confirm::channel();
         let confirmer = tokio::spawn(confirm::confirm(engine.clone(), announced));
         let reads = READ_BYTES / u64::from(spec.max_block_bytes.max(1));
@@ -246,7 +273,8 @@ impl Disk {
             layout,
             window: Arc::new(Semaphore::new((layout.window / PAGE) as usize)),
             reads: Semaphore::new(reads.clamp(READS.0, READS.1) as usize),
-            rewritten: 0.into(),
+            rewrite,
+            rewritten: AtomicU64::new(0),
             announce: Mutex::new(Some(announce)),
             confirmer: Mutex::new(Some(confirmer)),
         }
@@ -254,10 +282,9 @@ impl Disk {
 
     /// Holds new writes back while more than a region of residents waits to be written again: they
     /// share one buffer, and what does not fit into it foyer drops.
-    async fn wait_for_reclaim(&self, residents: &Residents) {
-        use std::sync::atomic::Ordering;
+    async fn wait_for_reclaim(&self) {
         loop {
-            let told = residents.rewritten_bytes();
+            let told = self.rewrite.bytes();
             if told - self.rewritten.load(Ordering::Acquire).min(told) <= self.layout.region {
                 return;
             }
@@ -296,7 +323,7 @@ fn blocks(
     folder: &Path,
     direct: bool,
     layout: Layout,
-    residents: Residents,
+    rewrite: Rewrite,
 ) -> foyer::Result<BlockEngineConfig<EntryKey, Entry, foyer::HybridCacheProperties>> {
     let device = FsDeviceBuilder::new(folder)
         .with_capacity((layout.regions * layout.region) as usize)
@@ -312,7 +339,7 @@ fn blocks(
             Box::new(InvalidRatioPicker::new(INVALID_SHARE)),
             Box::new(FifoPicker::default()),
         ])
-        .with_reinsertion_filter(StorageFilter::new().with_condition(residents))
+        .with_reinsertion_filter(StorageFilter::new().with_condition(rewrite))
         // Keys are immutable: a removed block that comes back after a restart is the same bytes,
         // and nobody adopts it.
         .with_tombstone_log(false))

@@ -5,12 +5,13 @@ use crate::error::StoreError;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use async_trait::async_trait;
+use foyer::Spawner;
 use futures_util::future::join_all;
 use larder_model::{Block, BlockKey, BlockStore, Budget, Load, PoolName, PoolSpec, Stored};
 use prometheus::Registry;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -29,14 +30,14 @@ pub struct StoreConfig {
 ///
 /// A pool that it was not opened with is empty and keeps nothing.
 pub struct HybridStore {
-    pools: HashMap<PoolName, Pool>,
+    pools: HashMap<PoolName, Arc<Pool>>,
     /// The lock on the directory, until [`BlockStore::close`].
     directory: Mutex<Option<Directory>>,
 }
 
 impl HybridStore {
     /// Opens the directory and all pools, and finds what an earlier process left there. Must be
-    /// called within a tokio runtime, which does the I/O from then on.
+    /// called within a tokio runtime; the I/O is done on threads of the store's own.
     ///
     /// # Errors
     ///
@@ -49,6 +50,7 @@ impl HybridStore {
         if let Some(directory) = &directory {
             directory.warn(&specs);
         }
+        let spawner = spawner(specs.len())?;
         let mut pools = HashMap::new();
         for spec in specs {
             let name = spec.name.clone();
@@ -62,13 +64,25 @@ impl HybridStore {
                 Some(folder) => Some((folder.as_path(), takes_direct_io(&name, folder)?)),
                 None => None,
             };
-            let pool = Pool::open(spec, disk, budget.clone(), counters).await?;
+            let pool = Pool::open(spec, disk, budget.clone(), counters, &spawner).await?;
             if pools.insert(name.clone(), pool).is_some() {
                 return Err(StoreError::Twice { pool: name });
             }
         }
         Ok(Self { pools, directory: Mutex::new(directory) })
     }
+}
+
+/// Threads of the store's own: the copies and checksums of whole blocks would hold up requests, and
+/// each pool may block one while it reclaims a region.
+pub(crate) fn spawner(pools: usize) -> Result<Spawner, StoreError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(pools + 2)
+        .thread_name("larder-store")
+        .enable_all()
+        .build()
+        .map(Spawner::from)
+        .map_err(StoreError::Threads)
 }
 
 #[async_trait]
@@ -113,11 +127,11 @@ impl BlockStore for HybridStore {
     }
 
     fn persistent(&self, pool: &PoolName) -> bool {
-        self.pools.get(pool).is_some_and(Pool::persistent)
+        self.pools.get(pool).is_some_and(|pool| pool.persistent())
     }
 
     async fn close(&self) {
-        join_all(self.pools.values().map(Pool::close)).await;
+        join_all(self.pools.values().map(|pool| pool.close())).await;
         self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }

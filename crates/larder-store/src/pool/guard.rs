@@ -146,7 +146,12 @@ impl Engine<EntryKey, Entry, Properties> for Guard {
 }
 
 /// Opens an entry that was found under `hash`.
-fn open(hash: u64, key: EntryKey, sealed: Vec<u8>, budget: &Budget) -> foyer::Result<Block> {
+pub(crate) fn open(
+    hash: u64,
+    key: EntryKey,
+    sealed: Vec<u8>,
+    budget: &Budget,
+) -> foyer::Result<Block> {
     let broken = |what: String| Error::new(ErrorKind::ChecksumMismatch, what);
     let reserve = budget.charge(sealed.len() as u64);
     let block = Block::open(key.0, sealed, reserve).map_err(|error| broken(error.to_string()))?;

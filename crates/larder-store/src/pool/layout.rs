@@ -133,7 +133,7 @@ mod tests {
                 let spec = pool(disk, block);
                 let layout = Layout::new(&spec).unwrap();
                 let largest = stored_bytes(block);
-                let filled = layout.regions * (layout.region - largest - layout.region / 100);
+                let filled = layout.regions * (layout.region - largest - layout.region / 300);
                 assert!(filled >= disk + disk / 4, "{spec:?} {layout:?}");
                 assert!(layout.regions >= 5, "{spec:?} {layout:?}");
                 assert!(layout.buffer >= 2 * layout.region && layout.window <= layout.buffer / 2);

@@ -1,40 +1,34 @@
 //! The blocks that the engine wants kept on the SSD, by the 64 bits under which foyer knows them.
 //!
-//! foyer asks here, entry by entry, when it reclaims a region: what is resident is written again,
-//! the rest is gone. Without that, the live blocks of a quiet dataset would be destroyed by the
-//! churn of its neighbours.
+//! Whatever is in here is written again when its region is reclaimed ([`super::rewrite`]); the rest
+//! is gone then. Without that, the live blocks of a quiet dataset would be destroyed by the churn
+//! of its neighbours.
 
 use super::entry::KeyHash;
-use foyer::{Statistics, StorageFilterCondition, StorageFilterResult};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The resident set of one pool. Cloning shares it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Residents(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    set: RwLock<Set>,
-    /// Bytes that foyer was told to write again, since the start.
-    rewritten: AtomicU64,
-}
+pub(crate) struct Residents(Arc<RwLock<Set>>);
 
 #[derive(Debug, Default)]
 struct Set {
-    /// Bytes on the SSD of each; 0 where unknown, until the first reclaim tells.
+    /// Bytes on the SSD of each; 0 where unknown, until a reclaim tells.
     sizes: HashMap<u64, u64, KeyHash>,
     bytes: u64,
+    /// Whether anybody has said yet what is resident. Until then everything is: foyer may reclaim
+    /// a region as soon as it is open.
+    declared: bool,
 }
 
 impl Residents {
     fn read(&self) -> RwLockReadGuard<'_, Set> {
-        self.0.set.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Set> {
-        self.0.set.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a block that takes `bytes` on the SSD.
@@ -42,6 +36,7 @@ impl Residents {
         let mut set = self.write();
         let before = set.sizes.insert(hash, bytes).unwrap_or(0);
         set.bytes = set.bytes - before + bytes;
+        set.declared = true;
     }
 
     /// Adds blocks of which only the hash is known.
@@ -50,6 +45,7 @@ impl Residents {
         for hash in hashes {
             set.sizes.entry(hash).or_insert(0);
         }
+        set.declared = true;
     }
 
     /// Takes a block out; tells whether it was in.
@@ -64,76 +60,55 @@ impl Residents {
         self.read().sizes.contains_key(&hash)
     }
 
+    /// Whether a block is to survive the reclaiming of its region.
+    pub(crate) fn wants(&self, hash: u64) -> bool {
+        let set = self.read();
+        !set.declared || set.sizes.contains_key(&hash)
+    }
+
+    /// Notes the size of an adopted block.
+    pub(crate) fn learn(&self, hash: u64, bytes: u64) {
+        let mut set = self.write();
+        if let Some(size) = set.sizes.get_mut(&hash)
+            && *size == 0
+        {
+            *size = bytes;
+            set.bytes += bytes;
+        }
+    }
+
     /// Bytes on the SSD of those whose size is known.
     pub(crate) fn bytes(&self) -> u64 {
         self.read().bytes
-    }
-
-    /// Bytes that foyer was told to write again, since the start.
-    pub(crate) fn rewritten_bytes(&self) -> u64 {
-        self.0.rewritten.load(Ordering::Acquire)
-    }
-}
-
-impl StorageFilterCondition for Residents {
-    fn filter(&self, _: &Arc<Statistics>, hash: u64, entry_bytes: usize) -> StorageFilterResult {
-        let bytes = (entry_bytes as u64).next_multiple_of(4096);
-        let size = self.read().sizes.get(&hash).copied();
-        match size {
-            None => return StorageFilterResult::Reject,
-            Some(0) => {
-                let mut set = self.write();
-                // It may have been removed between the two locks.
-                match set.sizes.get_mut(&hash) {
-                    Some(size) if *size == 0 => {
-                        *size = bytes;
-                        set.bytes += bytes;
-                    }
-                    Some(_) => {}
-                    None => return StorageFilterResult::Reject,
-                }
-            }
-            Some(_) => {}
-        }
-        self.0.rewritten.fetch_add(bytes, Ordering::AcqRel);
-        StorageFilterResult::Admit
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Residents;
-    use foyer::{Statistics, StorageFilterCondition, StorageFilterResult, Throttle};
-    use std::sync::Arc;
 
     #[test]
-    fn only_residents_are_written_again() {
+    fn everything_is_wanted_until_somebody_says_what_is() {
         let residents = Residents::default();
-        let filter = |hash| {
-            let stats = Arc::new(Statistics::new(Throttle::default()));
-            residents.filter(&stats, hash, 5000)
-        };
-        residents.add(1, 8192);
+        assert!(residents.wants(1) && !residents.contains(1));
         residents.adopt([2].into_iter());
-        assert_eq!(residents.bytes(), 8192);
-        assert_eq!(filter(1), StorageFilterResult::Admit);
-        assert_eq!(filter(2), StorageFilterResult::Admit);
-        assert_eq!(filter(3), StorageFilterResult::Reject);
-        // The reclaim told the size of the adopted one.
-        assert_eq!(residents.bytes(), 16384);
-        assert_eq!(residents.rewritten_bytes(), 16384);
-        assert!(residents.remove(2));
-        assert!(!residents.remove(2));
-        assert_eq!(filter(2), StorageFilterResult::Reject);
-        assert_eq!(residents.bytes(), 8192);
+        assert!(!residents.wants(1) && residents.wants(2));
     }
 
     #[test]
-    fn adding_a_block_twice_counts_it_once() {
+    fn bytes_are_counted_once_and_as_soon_as_they_are_known() {
         let residents = Residents::default();
-        residents.add(1, 4096);
-        residents.add(1, 4096);
-        residents.adopt([1].into_iter());
-        assert_eq!(residents.bytes(), 4096);
+        residents.add(1, 8192);
+        residents.add(1, 8192);
+        residents.adopt([1, 2].into_iter());
+        assert_eq!(residents.bytes(), 8192);
+        residents.learn(2, 4096);
+        residents.learn(2, 4096);
+        residents.learn(1, 4096);
+        residents.learn(3, 4096);
+        assert_eq!(residents.bytes(), 12288);
+        assert!(residents.remove(2));
+        assert!(!residents.remove(2));
+        assert_eq!(residents.bytes(), 8192);
     }
 }
