@@ -14,10 +14,11 @@ use crate::query::Query;
 use crate::reads::Reads;
 use crate::refusal::s3s_fault;
 use crate::rules::Rules;
+use crate::server::Wire;
 use crate::{bucket, list, object};
 use arc_swap::ArcSwap;
 use http::header::{CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use larder_model::{Clock, Dataset, ListDialect, Principal};
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -142,19 +143,27 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<hyper::body::Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<hyper::body::Incoming>,
+        wire: &Wire,
+    ) -> Response<Body> {
         let stamp = Stamp { id: RequestId::random(), started: Instant::now() };
         let span = tracing::error_span!("request", id = %stamp.id);
-        self.answer_stamped(request, stamp).instrument(span).await
+        self.answer_stamped(request, wire, stamp).instrument(span).await
     }
 
     async fn answer_stamped(
         &self,
         request: Request<hyper::body::Incoming>,
+        wire: &Wire,
         stamp: Stamp,
     ) -> Response<Body> {
         let bodiless = request.body().is_end_stream();
         let (mut parts, body) = request.into_parts();
+        if parts.version != Version::HTTP_2 && !wire.is_sound(bodiless) {
+            return self.refuse(Fault::unparsable(), &parts.method, stamp);
+        }
         if let Err(fault) = self.guard.check(&parts, bodiless) {
             return self.refuse(fault, &parts.method, stamp);
         }

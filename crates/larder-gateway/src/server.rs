@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -214,12 +215,13 @@ impl Gateway {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let wire = Arc::new(Wire::default());
+        let io = TokioIo::new(Prompt::new(stream, wire.clone()));
         let service = service_fn(move |request| {
-            let gateway = self.clone();
-            async move { Ok::<_, Infallible>(gateway.answer(request).await) }
+            let (gateway, wire) = (self.clone(), wire.clone());
+            async move { Ok::<_, Infallible>(gateway.answer(request, &wire).await) }
         });
         let builder = builder();
-        let io = TokioIo::new(Prompt::new(stream));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);
         let ended = tokio::select! {
@@ -282,18 +284,51 @@ impl Drop for Counted {
     }
 }
 
+/// What a connection's bytes looked like before hyper took them for requests.
+///
+/// hyper ends a header's line at a bare LF as well. A proxy in front of us that does not would
+/// forward a second request inside a header's value.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    bare_lf: AtomicBool,
+    bodies: AtomicBool,
+}
+
+impl Wire {
+    /// Whether an HTTP/1 request may be taken for what hyper says it is. In a body an LF means
+    /// nothing, so the question is settled only until the connection's first body.
+    pub(crate) fn is_sound(&self, bodiless: bool) -> bool {
+        if !bodiless {
+            self.bodies.store(true, Ordering::Relaxed);
+        }
+        self.bodies.load(Ordering::Relaxed) || !self.bare_lf.load(Ordering::Relaxed)
+    }
+
+    /// Looks at bytes that came behind the byte `last`.
+    fn look(&self, mut last: u8, bytes: &[u8]) {
+        for byte in bytes {
+            if *byte == b'\n' && last != b'\r' {
+                self.bare_lf.store(true, Ordering::Relaxed);
+            }
+            last = *byte;
+        }
+    }
+}
+
 /// A stream whose client must send its first bytes promptly: until as many have come as tell the
 /// HTTP versions apart, hyper's own time-out is not yet in force.
 struct Prompt<S> {
     stream: S,
+    wire: Arc<Wire>,
+    last: u8,
     /// Dropped once enough has come.
     deadline: Option<Pin<Box<Sleep>>>,
     seen: usize,
 }
 
 impl<S> Prompt<S> {
-    fn new(stream: S) -> Self {
-        Self { stream, deadline: Some(Box::pin(sleep(HEADER_TIMEOUT))), seen: 0 }
+    fn new(stream: S, wire: Arc<Wire>) -> Self {
+        Self { stream, wire, last: 0, deadline: Some(Box::pin(sleep(HEADER_TIMEOUT))), seen: 0 }
     }
 }
 
@@ -305,11 +340,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let came = &buffer.filled()[before..];
+        if let Some(last) = came.last() {
+            self.wire.look(self.last, came);
+            self.last = *last;
+        }
         if let Some(deadline) = &mut self.deadline {
             if read.is_pending() && deadline.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            self.seen += buffer.filled().len() - before;
+            self.seen += came.len();
             if self.seen >= PREFACE_BYTES {
                 self.deadline = None;
             }

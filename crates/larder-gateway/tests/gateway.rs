@@ -1,5 +1,6 @@
 //! The gateway over real sockets, in front of objects in memory.
 
+#[cfg(test)]
 mod gateway {
     mod double;
     mod drain;

@@ -84,7 +84,7 @@ async fn a_body_on_a_read_is_refused_and_not_read_as_a_request() {
 #[tokio::test]
 async fn what_is_no_http_is_refused() {
     let node = node().await;
-    let cases: [(&str, Vec<u8>); 18] = [
+    let cases: [(&str, Vec<u8>); 21] = [
         (
             "obs-fold",
             b"GET /data/k HTTP/1.1\r\nhost: x\r\nx-a: 1\r\n\tcontent-length: 5\r\n\r\n".to_vec(),
@@ -118,6 +118,16 @@ async fn what_is_no_http_is_refused() {
                 .to_vec(),
         ),
         ("half a preface", b"PRI * HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()),
+        ("bare LF", b"GET /data/secret HTTP/1.1\nhost: x\n\n".to_vec()),
+        (
+            "request in a value",
+            b"GET /data/k HTTP/1.1\r\nhost: x\r\nx-a: b\n\nGET /data/secret HTTP/1.1\r\nhost: x\r\n\r\n"
+                .to_vec(),
+        ),
+        (
+            "length in a value",
+            b"GET /data/k HTTP/1.1\r\nhost: x\r\nx-a: b\ncontent-length: 0\r\n\r\n".to_vec(),
+        ),
         (
             "TLS hello",
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on and so forth".to_vec(),

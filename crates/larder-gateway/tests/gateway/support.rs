@@ -146,7 +146,7 @@ impl Node {
         // A server that refuses early may close before everything is sent.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         loop {
             match tokio::time::timeout(quiet, stream.read(&mut buffer)).await {
                 Ok(Ok(0) | Err(_)) => return (answer, true),
