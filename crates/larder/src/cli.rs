@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Show what a running node caches.
     #[command(
-        after_help = "Example:\n  larder status --admin http://127.0.0.1:9001 --watch\n\nThe columns: docs in config/README.md"
+        after_help = "Example:\n  larder status --admin http://127.0.0.1:9001 --watch\n\nThe columns are explained in config/README.md."
     )]
     Status(Status),
     /// Check or show a configuration, without starting anything.

@@ -163,9 +163,15 @@ impl Config {
     /// Everything that is wrong, each with its key and place.
     pub(crate) fn read(layers: &Layers, base: &Path, anonymous: bool) -> Result<Self, Problems> {
         let merged = layers.merge();
+        let unfit: Vec<_> = merged.problems.iter().map(|problem| problem.key.clone()).collect();
         let mut check = check::Check::new(base, &layers.env, anonymous, merged.problems);
         let config = check.config(&merged.shape);
         let mut problems = check.problems;
+        // A value that did not fit was left out: that it is missing is no second problem.
+        let mut at = 0..;
+        problems.retain(|problem| {
+            at.next().is_some_and(|at| at < unfit.len()) || !unfit.contains(&problem.key)
+        });
         for problem in &mut problems {
             let place = || merged.places.of(&problem.key).map(str::to_owned);
             problem.place = problem.place.take().or_else(place);

@@ -150,6 +150,47 @@ mod binary {
         assert_eq!(node.end(), Some(0));
     }
 
+    /// A node that has begun to answer a GET of `bytes` zeros, of which nothing has been read.
+    fn with_a_started_answer(home: &Path, bytes: usize) -> (Node, TcpStream) {
+        let dir = home.join("data");
+        std::fs::create_dir_all(dir.join("bucket")).unwrap();
+        std::fs::write(dir.join("bucket/zeros"), vec![0; bytes]).unwrap();
+        let node = Node::start(&dir, &["--insecure-anonymous"], &[]);
+        let mut stream = TcpStream::connect(&node.endpoint).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = "GET /bucket/zeros HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+        node.signal(Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while !text(&node.admin, "/readyz").0.starts_with("HTTP/1.1 503") {
+            assert!(Instant::now() < deadline, "the node stays ready");
+        }
+        (node, stream)
+    }
+
+    #[test]
+    fn a_started_answer_ends_after_sigterm_while_the_node_is_no_longer_ready() {
+        let home = tempfile::tempdir().unwrap();
+        let bytes = 64 << 20;
+        let (mut node, mut stream) = with_a_started_answer(home.path(), bytes);
+        assert_eq!(text(&node.admin, "/readyz").1, "draining\n");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let at = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(answer.len() - at - 4, bytes);
+        assert_eq!(node.end(), Some(0));
+    }
+
+    #[test]
+    fn a_second_signal_ends_the_node_at_once() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut node, _unread) = with_a_started_answer(home.path(), 64 << 20);
+        node.signal(Signal::TERM);
+        assert_eq!(node.end(), Some(130));
+    }
+
     #[test]
     fn metrics_and_status_tell_what_was_served() {
         let home = tempfile::tempdir().unwrap();

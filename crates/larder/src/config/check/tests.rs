@@ -443,6 +443,14 @@ fn a_node_without_keys_starts_only_anonymous_and_on_loopback() {
 }
 
 #[test]
+fn a_value_that_did_not_fit_is_not_missing_as_well() {
+    let text = GOOD.replace("file:secret", "hunter2");
+    let errors = read(&text, &[], false).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].starts_with("key.K.secret: must be a reference"), "{errors:?}");
+}
+
+#[test]
 fn an_empty_configuration_says_what_is_needed() {
     let errors = read("", &[], false).unwrap_err();
     assert_eq!(errors.len(), 2, "{errors:?}");
