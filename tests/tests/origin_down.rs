@@ -27,7 +27,7 @@ async fn start() -> Result<Bench> {
     // Few and quick attempts: the test waits for each of them.
     let mut config = cache("64MiB", None)
         + &s3_origin("moto", &forwarder.endpoint())
-        + "attempts = 2\nconnect_timeout = \"2s\"\nrequest_timeout = \"5s\"\n";
+        + "attempts = 2\nconnect_timeout = \"2s\"\nanswer_timeout = \"5s\"\nidle_timeout = \"5s\"\n";
     for (name, freshness) in [("immutable", "immutable"), ("hour", "1h"), ("strict", "strict")] {
         origin.make_bucket(name).await?;
         let rest = format!("freshness = \"{freshness}\"\nblock = \"64KiB\"");

@@ -2,15 +2,18 @@
 //! the origin is not asked for a byte.
 
 use anyhow::{Result, ensure};
+use larder_tests::client::Client;
 use larder_tests::forward::{Fault, Forwarder};
 use larder_tests::larder::{Larder, cache, dataset, s3_origin};
 use larder_tests::moto::Moto;
 use larder_tests::oracle::Oracle;
 use larder_tests::poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const OBJECTS: usize = 40;
 const SIZE: u64 = 700_000;
+/// Eight times as long as the catalog may lag behind.
+const WHILE: Duration = Duration::from_secs(2);
 
 fn key(index: usize) -> String {
     format!("shard/{index:03}")
@@ -36,6 +39,21 @@ async fn settled(larder: &Larder) -> Result<()> {
     .await
 }
 
+/// Other objects are read for a while, as in life. The catalog is written four times a second; what
+/// was read before this must be warm after a kill, what is read meanwhile need not be.
+async fn go_on(larder: &Larder, origin: &Client) -> Result<()> {
+    let (client, began) = (larder.client(), Instant::now());
+    for index in 0.. {
+        if began.elapsed() > WHILE {
+            return Ok(());
+        }
+        let later = format!("later/{index}");
+        origin.put("data", &later, Oracle::of(&later).body(1, 1_000)).await?;
+        client.get("data", &later).await?.expect(200)?;
+    }
+    Ok(())
+}
+
 async fn check(by_kill: bool) -> Result<()> {
     let moto = Moto::start().await?;
     let origin = moto.client();
@@ -54,6 +72,7 @@ async fn check(by_kill: bool) -> Result<()> {
     read_all(&larder).await?;
     settled(&larder).await?;
     if by_kill {
+        go_on(&larder, &origin).await?;
         larder.kill().await?;
     } else {
         let status = larder.stop().await?;
@@ -71,6 +90,10 @@ async fn check(by_kill: bool) -> Result<()> {
         OBJECTS as u64 * SIZE,
         forwarder.seen().len()
     );
+    for cause in ["cold", "evicted", "stale", "corrupt", "lost", "bypass"] {
+        let misses = metrics.sum("larder_misses_total", &[("dataset", "data"), ("cause", cause)]);
+        println!("misses, {cause}: {misses}");
+    }
     ensure!(fetched == 0 && forwarder.object_bytes() == 0, "fetched {fetched} bytes");
     ensure!(disk == OBJECTS as u64 * SIZE, "{disk} bytes from disk");
     // The catalog is warm too: with the origin gone, versions and headers are still known.
