@@ -159,7 +159,7 @@ impl Catalog for RedbCatalog {
 /// Opens the file and reads through it once, so that damage shows now and not in mid-operation.
 fn open(path: &Path) -> Result<Database, Unusable> {
     let database = Database::builder().set_cache_size(CACHE_BYTES).create(path);
-    let database = database.map_err(|error| match error {
+    let mut database = database.map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => {
             Unusable::Denied("another process is using it: stop that one first".to_owned())
         }
@@ -173,6 +173,11 @@ fn open(path: &Path) -> Result<Database, Unusable> {
         }
         other => Unusable::Damaged(other.to_string()),
     })?;
+    // Checksums of every page, then every record: redb panics on what it did not write.
+    let sound = database.check_integrity().map_err(|error| Unusable::Damaged(error.to_string()))?;
+    if !sound {
+        tracing::info!(path = %path.display(), "the catalog was repaired after an unclean end");
+    }
     match version(&database) {
         Ok(VERSION) => Ok(database),
         Ok(other) => Err(Unusable::Damaged(format!("format {other}, not {VERSION}"))),
@@ -191,7 +196,8 @@ fn version(database: &Database) -> Result<u64, redb::Error> {
         }
         let objects = transaction.open_table(OBJECTS)?;
         for entry in objects.iter()? {
-            entry?;
+            let (key, value) = entry?;
+            let _ = record::decode(key.value(), value.value());
         }
         version.unwrap_or(VERSION)
     };

@@ -66,7 +66,8 @@ impl Directory {
     /// Warns about what is odd but no obstacle: too little space, pools that nobody configures.
     pub(crate) fn warn(&self, pools: &[PoolSpec]) {
         let wanted: u64 = pools.iter().map(device_bytes).sum();
-        let taken = pools.iter().map(|pool| used_bytes(&self.path.join("pools").join(pool.name.as_str())));
+        let taken =
+            pools.iter().map(|pool| used_bytes(&self.path.join("pools").join(pool.name.as_str())));
         let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize);
         let taken: u64 = taken.sum();
         if let Ok(free) = free
@@ -181,7 +182,11 @@ fn regions(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 fn used_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = regions(folder).unwrap_or_default();
-    files.iter().filter_map(|(_, file)| fs::metadata(file).ok()).map(|meta| meta.blocks() * 512).sum()
+    files
+        .iter()
+        .filter_map(|(_, file)| fs::metadata(file).ok())
+        .map(|meta| meta.blocks() * 512)
+        .sum()
 }
 
 fn failed(path: &Path, what: &'static str) -> impl Fn(io::Error) -> StoreError {

@@ -54,7 +54,8 @@ impl Metrics {
 
     /// The counters of one pool, all at zero from the start.
     pub(crate) fn pool(&self, pool: &PoolName) -> PoolMetrics {
-        let counter = |cause: Cause| self.errors.with_label_values(&[pool.as_str(), cause.as_str()]);
+        let counter =
+            |cause: Cause| self.errors.with_label_values(&[pool.as_str(), cause.as_str()]);
         PoolMetrics { errors: Cause::ALL.map(counter) }
     }
 }

@@ -36,6 +36,8 @@ use tokio::time::timeout;
 
 /// How long a write waits for its turn. After that the device is too slow for what is asked of it.
 const TURN: Duration = Duration::from_secs(10);
+/// How often a write is handed to foyer that foyer dropped, its buffer being full of rewrites.
+const TRIES: u32 = 3;
 /// A region of which this share is removed blocks is reclaimed before the oldest one: reclaiming a
 /// region that is full of residents only copies them.
 const INVALID_SHARE: f64 = 0.25;
@@ -108,9 +110,10 @@ impl Pool {
             .build()
             .await
             .map_err(failed)?;
-        let engine = opened.get().cloned().ok_or_else(|| {
-            failed(foyer::Error::new(ErrorKind::Config, "foyer built no engine"))
-        })?;
+        let engine = opened
+            .get()
+            .cloned()
+            .ok_or_else(|| failed(foyer::Error::new(ErrorKind::Config, "foyer built no engine")))?;
         let disk = Some(Disk::new(engine, layout, rewrite.clone(), &spec));
         let pool = Arc::new(Self { spec, cache, residents, metrics, disk });
         rewrite.bind(&pool);
@@ -180,14 +183,19 @@ impl Pool {
             Some(room)
         });
         let Ok(Some(room)) = turn.await else { return self.dropped(Cause::Timeout) };
-        let announce = disk.announce.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(announce) = announce else { return self.dropped(Cause::Dropped) };
+        let (room, mut fate) = (Arc::new(room), Fate::Dropped);
         self.residents.add(hash, bytes);
-        self.cache.storage().enqueue(entry.piece(), true);
-        drop(entry);
-        let (fate, told) = oneshot::channel();
-        let sent = announce.send(Pending { key, fate, _room: room }).await;
-        let fate = if sent.is_ok() { told.await.unwrap_or(Fate::Dropped) } else { Fate::Dropped };
+        for _ in 0..TRIES {
+            let Some(announce) = disk.announcer() else { break };
+            self.cache.storage().enqueue(entry.piece(), true);
+            let (tell, told) = oneshot::channel();
+            let pending = Pending { key, fate: tell, _room: room.clone() };
+            let sent = announce.send(pending).await;
+            fate = if sent.is_ok() { told.await.unwrap_or(fate) } else { fate };
+            if fate != Fate::Dropped || !self.residents.contains(hash) {
+                break;
+            }
+        }
         let cause = match fate {
             Fate::Written => return Stored::Kept,
             Fate::Dropped => Cause::Dropped,
@@ -278,6 +286,11 @@ impl Disk {
             announce: Mutex::new(Some(announce)),
             confirmer: Mutex::new(Some(confirmer)),
         }
+    }
+
+    /// Where writes are announced, until the pool is closed.
+    fn announcer(&self) -> Option<mpsc::Sender<Pending>> {
+        self.announce.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Holds new writes back while more than a region of residents waits to be written again: they

@@ -7,6 +7,7 @@
 use super::guard::Inner;
 use larder_model::BlockKey;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -35,7 +36,7 @@ pub(crate) struct Pending {
     pub(crate) key: BlockKey,
     pub(crate) fate: oneshot::Sender<Fate>,
     /// Its share of the window; given back with the fate.
-    pub(crate) _room: OwnedSemaphorePermit,
+    pub(crate) _room: Arc<OwnedSemaphorePermit>,
 }
 
 /// Where writes are announced after they were handed to foyer.

@@ -96,9 +96,7 @@ impl Engine<EntryKey, Entry, Properties> for Guard {
             match loading.await {
                 Ok(Load::Entry { key, value: Entry::Raw(sealed), populated }) => {
                     match open(hash, key, sealed, &budget) {
-                        Ok(block) => {
-                            Ok(Load::Entry { key, value: Entry::Open(block), populated })
-                        }
+                        Ok(block) => Ok(Load::Entry { key, value: Entry::Open(block), populated }),
                         Err(error) => {
                             inner.delete(hash);
                             metrics.count(Cause::Corrupt);

@@ -16,12 +16,16 @@ const ENTRIES_PER_INDEX: u64 = (PAGE - 12) / 24;
 
 const SMALLEST_REGION: u64 = 16 << 20;
 const LARGEST_REGION: u64 = 64 << 20;
+/// Half a region of new writes at a time, so that a device that is four fifths alive, whose every
+/// reclaimed region hands back four fifths of itself, settles at two and a half regions a flush.
+const WINDOWS_PER_REGION: u64 = 2;
 /// foyer reclaims while fewer regions than this are clean.
 pub(crate) const CLEAN_REGIONS: usize = 2;
 /// Beyond the residents: one region being written, one being reclaimed, and the clean ones.
 const SPARE_REGIONS: u64 = 2 + CLEAN_REGIONS as u64;
-/// Regions' worth of bytes that one flush buffer holds.
-const BUFFER_REGIONS: u64 = 3;
+/// Regions' worth of bytes that one flush buffer holds: the above, and the clean regions' worth
+/// that may come at once. Only the part that is used becomes resident memory.
+const BUFFER_REGIONS: u64 = 5;
 const LARGEST_WINDOW: u64 = 32 << 20;
 
 /// Bytes that a block of `len` bytes of data takes on the SSD.
@@ -80,7 +84,7 @@ impl Layout {
         let indexes = (region / (2 * PAGE)).div_ceil(ENTRIES_PER_INDEX) * PAGE;
         let usable = region.saturating_sub(largest + indexes).max(largest);
         let live = pool.disk_bytes + pool.disk_bytes / 4;
-        let window = region.min(LARGEST_WINDOW).max(2 * largest);
+        let window = (region / WINDOWS_PER_REGION).min(LARGEST_WINDOW).max(2 * largest);
         Some(Self {
             region,
             regions: live.div_ceil(usable) + SPARE_REGIONS,
@@ -133,7 +137,7 @@ mod tests {
                 let spec = pool(disk, block);
                 let layout = Layout::new(&spec).unwrap();
                 let largest = stored_bytes(block);
-                let filled = layout.regions * (layout.region - largest - layout.region / 300);
+                let filled = layout.regions * (layout.region - largest - layout.region / 341);
                 assert!(filled >= disk + disk / 4, "{spec:?} {layout:?}");
                 assert!(layout.regions >= 5, "{spec:?} {layout:?}");
                 assert!(layout.buffer >= 2 * layout.region && layout.window <= layout.buffer / 2);

@@ -135,7 +135,7 @@ async fn a_block_longer_than_the_pool_takes_is_refused_and_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_far_above_the_queue_is_kept_in_full_and_found_after_a_restart() {
     let (count, len) = (1600, 64 * KIB);
-    let bench = Bench::new(1 << 20, 256 << 20, 64 * KIB);
+    let bench = Bench::new(1 << 20, 128 << 20, 64 * KIB);
     assert!(u64::from(len) * count > 2 * bench.layout().buffer);
     let pool = bench.open().await;
     store_all(&pool, 0..count, len).await;
@@ -496,7 +496,8 @@ async fn a_pool_in_memory_keeps_its_share() {
     let bench = Bench::new(32 << 20, 0, MIB);
     let metrics = Metrics::new(&Registry::new()).unwrap().pool(&bench.spec.name);
     let spec = bench.spec.clone();
-    let pool = Pool::open(spec, None, bench.budget.clone(), metrics, &spawner(1).unwrap()).await.unwrap();
+    let pool =
+        Pool::open(spec, None, bench.budget.clone(), metrics, &spawner(1).unwrap()).await.unwrap();
     assert!(!pool.persistent());
     let fit = bench.spec.memory_bytes / pool.stored_bytes(MIB);
     for round in 0..4 {
