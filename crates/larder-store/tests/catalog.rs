@@ -1,4 +1,5 @@
 //! The catalog through its port: what is put in comes out, across restarts and damage.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_model::{
@@ -103,7 +104,7 @@ fn any_record() -> impl Strategy<Value = ObjectRecord> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 48, ..Config::default() })]
+    #![proptest_config(Config { cases: 48, failure_persistence: None, ..Config::default() })]
     #[test]
     fn what_was_applied_is_loaded_after_a_restart(
         records in vec(any_record(), 1..12),

@@ -1,4 +1,5 @@
 //! Alone in its process, so that the processor time measured is the store's.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use larder_model::{Block, BlockKey, BlockStore, Budget, PoolName, PoolSpec, Reserve, Stored};
 use larder_store::{HybridStore, StoreConfig};

@@ -1,4 +1,5 @@
 //! The store through its port: pools apart, directories guarded, kills survived.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use larder_model::{
     Block, BlockKey, BlockStore, Budget, Load, PoolName, PoolSpec, Reserve, Stored, Tier,
