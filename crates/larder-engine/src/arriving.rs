@@ -134,47 +134,10 @@ impl State {
     }
 }
 
-/// The writer's end: a task that stops in the middle, for whatever reason, fails its blocks
-/// instead of leaving readers waiting for ever.
-pub(crate) struct Delivery {
-    blocks: Vec<std::sync::Arc<Arriving>>,
-    error: ReadError,
-}
-
-impl Delivery {
-    /// `error` is what followers get if the task is dropped before it ended the block.
-    pub(crate) fn new(blocks: Vec<std::sync::Arc<Arriving>>, error: ReadError) -> Self {
-        Self { blocks, error }
-    }
-
-    /// The block at this place of the run.
-    pub(crate) fn block(&self, at: usize) -> &std::sync::Arc<Arriving> {
-        &self.blocks[at]
-    }
-
-    /// How many blocks.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Ends every block that has not ended yet.
-    pub(crate) fn fail(&self, error: &ReadError) {
-        for block in &self.blocks {
-            block.finish(End::Failed(error.clone()));
-        }
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        self.fail(&self.error);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Arriving, Delivery, End, Step};
-    use crate::{ReadError, Source};
+    use super::{Arriving, End, Step};
+    use crate::Source;
     use bytes::Bytes;
     use larder_model::{BlockKey, Reserve};
     use std::sync::Arc;
@@ -201,15 +164,6 @@ mod tests {
         let block = arriving.seal(Reserve::none());
         assert_eq!(block.data(), &b"abcdef"[..]);
         check(&arriving, 1, b"bcdef").await;
-    }
-
-    #[tokio::test]
-    async fn a_task_that_vanishes_fails_its_blocks() {
-        let arriving = arriving();
-        let error =
-            ReadError::Busy { reason: "test".into(), retry_after: std::time::Duration::ZERO };
-        drop(Delivery::new(vec![arriving.clone()], error));
-        assert!(matches!(arriving.follow(0).await, Step::Failed(ReadError::Busy { .. })));
     }
 
     #[tokio::test]

@@ -48,8 +48,10 @@ pub(crate) async fn get(
     let fetched = shelf.origin.fetch(fetch).await;
     let fetched = fetched.map_err(|error| shelf.refusal(&request.name, error))?;
     let meta = Arc::new(fetched.meta);
-    // The state may be another one than the one that was asked for first.
-    settle(request, &meta)?;
+    // The state may be another one than the one that was asked for first; then so is the range.
+    if settle(request, &meta)? != wanted && known.is_some() {
+        return Err(ReadError::Changed(request.name.clone()));
+    }
     let part = request.part_number.is_some();
     let range = if part { partial(fetched.range, meta.size) } else { wanted };
     if !part && fetched.range != wanted.or(ByteRange::new(0, meta.size)) {

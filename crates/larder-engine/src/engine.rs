@@ -120,10 +120,12 @@ impl Engine {
             };
             let info = policy.describe();
             let persistent = parts.store.persistent(&dataset.pool());
+            let stir = Arc::new(Notify::new());
+            pool.join(stir.clone());
             let shelf = Arc::new(Shelf {
                 pool_name: dataset.pool(),
                 meters: meters.dataset(&dataset.name, info.name.as_str(), persistent),
-                ledger: Mutex::new(Ledger::new(pool.clone(), table_limit)),
+                ledger: Mutex::new(Ledger::new(pool.clone(), table_limit, parts.catalog.is_some())),
                 pool,
                 policy: info,
                 origin,
@@ -131,7 +133,7 @@ impl Engine {
                 clock: parts.clock.clone(),
                 budget: parts.budget.clone(),
                 tasks: tasks.clone(),
-                stir: Notify::new(),
+                stir,
                 starved: AtomicU64::new(0),
                 flights: Mutex::default(),
                 fills: Mutex::default(),
@@ -143,7 +145,7 @@ impl Engine {
         }
         let all: Vec<_> = policies.iter().map(|(shelf, _)| shelf.clone()).collect();
         if let Some(catalog) = &parts.catalog {
-            scribe::restore(&all, catalog.as_ref()).await;
+            scribe::restore(&mut policies, catalog.as_ref()).await;
         }
         let mut stewards: Vec<_> = policies
             .into_iter()

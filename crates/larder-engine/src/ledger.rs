@@ -18,7 +18,7 @@ use larder_model::{
     Timestamp,
 };
 use slots::{Slots, State};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A dense number for an object of the table; reused after it was forgotten.
@@ -43,21 +43,35 @@ pub(crate) struct Found {
     pub(crate) bare: bool,
 }
 
+/// The slot that one block of one version was given while it is being fetched. Good only as long as
+/// the slot still stands for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    handle: Handle,
+    id: ObjectId,
+    digest: ObjectDigest,
+    index: u32,
+}
+
 struct Object {
     pinned: Arc<Pinned>,
     asked: Asked,
     used_at: Timestamp,
     checksums: bool,
-    /// By block index; grows to the highest block that was named.
-    handles: Vec<Handle>,
-    /// Slots in use, and how many of them are resident.
-    named: u32,
+    /// The slots of its blocks that are resident or on their way, by index.
+    handles: BTreeMap<u32, Handle>,
+    /// How many of them are resident.
     residents: u32,
     /// Why the next miss of a block of it happens.
     cause: Cause,
 }
 
-const NO_HANDLE: Handle = Handle::MAX;
+/// Blocks from this index on pass through uncached: 16 TiB at 1 MiB a block. It bounds the bitmap
+/// of an object's record to 2 MiB.
+const MOST_BLOCKS: u32 = 1 << 24;
+
+/// What a slot costs beside its 16 bytes: its place in the object's map.
+const SLOT_BYTES: u64 = 32;
 
 /// The table.
 pub(crate) struct Ledger {
@@ -67,6 +81,8 @@ pub(crate) struct Ledger {
     slots: Slots,
     pool: Arc<Pool>,
     pub(crate) journal: Journal,
+    /// Whether a catalog wants to hear of changes; without one they are not collected.
+    recorded: bool,
     dirty: HashSet<ObjectId>,
     gone: Vec<ObjectName>,
     resident_objects: u64,
@@ -87,7 +103,7 @@ pub(crate) enum Admission {
 
 impl Ledger {
     /// An empty table of at most about `table_limit` bytes, filling `pool`.
-    pub(crate) fn new(pool: Arc<Pool>, table_limit: u64) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, table_limit: u64, recorded: bool) -> Self {
         Self {
             by_name: HashMap::new(),
             objects: Vec::new(),
@@ -95,6 +111,7 @@ impl Ledger {
             slots: Slots::default(),
             pool,
             journal: Journal::default(),
+            recorded,
             dirty: HashSet::new(),
             gone: Vec::new(),
             resident_objects: 0,
@@ -115,7 +132,7 @@ impl Ledger {
             pinned: object.pinned.clone(),
             asked: object.asked,
             checksums: object.checksums,
-            bare: object.named == 0,
+            bare: object.handles.is_empty(),
         })
     }
 
@@ -137,19 +154,19 @@ impl Ledger {
             let same = object.pinned.digest == pinned.digest;
             object.asked = asked;
             object.checksums = checksums;
-            if same {
-                if object.pinned.meta.headers != pinned.meta.headers {
-                    object.pinned = pinned;
-                    self.dirty.insert(id);
-                }
+            if same && object.pinned.meta.headers == pinned.meta.headers {
                 return (id, Vec::new());
             }
-            let freed = self.strip(id);
+            let freed = if same { Vec::new() } else { self.strip(id) };
             if let Some(object) = &mut self.objects[id as usize] {
+                self.table_bytes = self.table_bytes.saturating_sub(cost(&object.pinned));
+                self.table_bytes += cost(&pinned);
                 object.pinned = pinned;
-                object.cause = Cause::Stale;
+                if !same {
+                    object.cause = Cause::Stale;
+                }
             }
-            self.dirty.insert(id);
+            self.mark(id);
             return (id, freed);
         }
         let freed = self.shrink();
@@ -160,14 +177,13 @@ impl Ledger {
             asked,
             used_at: at,
             checksums,
-            handles: Vec::new(),
-            named: 0,
+            handles: BTreeMap::new(),
             residents: 0,
             cause: Cause::Cold,
         };
         let id = self.insert(object);
         self.table_bytes += cost;
-        self.dirty.insert(id);
+        self.mark(id);
         (id, freed)
     }
 
@@ -213,7 +229,9 @@ impl Ledger {
             self.table_bytes = self.table_bytes.saturating_sub(cost(&object.pinned));
             self.by_name.remove(&object.pinned.name);
             self.dirty.remove(&id);
-            self.gone.push(object.pinned.name.clone());
+            if self.recorded {
+                self.gone.push(object.pinned.name.clone());
+            }
             self.vacant.push(id);
         }
         freed
@@ -222,12 +240,15 @@ impl Ledger {
     /// Frees every block of an object.
     fn strip(&mut self, id: ObjectId) -> Vec<Freed> {
         let Some(object) = &self.objects[id as usize] else { return Vec::new() };
-        let handles: Vec<_> = object.handles.iter().copied().filter(|h| *h != NO_HANDLE).collect();
-        let freed = handles.into_iter().filter_map(|handle| self.free(handle)).collect();
-        if let Some(object) = &mut self.objects[id as usize] {
-            object.handles = Vec::new();
+        let handles: Vec<_> = object.handles.values().copied().collect();
+        handles.into_iter().filter_map(|handle| self.free(handle)).collect()
+    }
+
+    /// Notes that an object's record is no longer true.
+    fn mark(&mut self, id: ObjectId) {
+        if self.recorded {
+            self.dirty.insert(id);
         }
-        freed
     }
 
     /// While the table is over its bound, drops objects: those without residents first, of these
@@ -268,8 +289,8 @@ impl Ledger {
     }
 
     fn handle_of(&mut self, id: ObjectId, digest: ObjectDigest, index: u64) -> Option<Handle> {
-        let handle = *self.current(id, digest)?.handles.get(usize::try_from(index).ok()?)?;
-        (handle != NO_HANDLE).then_some(handle)
+        let index = u32::try_from(index).ok()?;
+        self.current(id, digest)?.handles.get(&index).copied()
     }
 
     /// Whether the block is resident.
@@ -301,7 +322,8 @@ impl Ledger {
     }
 
     /// A block was asked for and is about to be fetched; `bytes` is what it would take as stored.
-    /// `None` when the object has changed meanwhile: then there is nothing to keep the block for.
+    /// No ticket when the object has changed meanwhile, or for a block too far behind: then there is
+    /// nothing to keep the block for.
     pub(crate) fn miss(
         &mut self,
         id: ObjectId,
@@ -309,30 +331,37 @@ impl Ledger {
         index: u64,
         bytes: u64,
         job: u16,
-    ) -> (Option<Handle>, Cause) {
-        let known = self.handle_of(id, digest, index);
+    ) -> (Option<Ticket>, Cause) {
         let Some(object) = self.current(id, digest) else { return (None, Cause::Stale) };
         let cause = object.cause;
-        let (Ok(at), Ok(bytes)) = (usize::try_from(index), u32::try_from(bytes)) else {
-            return (None, cause);
-        };
-        if let Some(handle) = known {
-            self.journal.event(EventKind::Miss, handle, job);
-            return (Some(handle), cause);
+        let ticket = self.name(id, digest, index, bytes);
+        if let Some(ticket) = ticket {
+            self.journal.event(EventKind::Miss, ticket.handle, job);
         }
-        if object.handles.len() <= at {
-            object.handles.resize(at + 1, NO_HANDLE);
+        (ticket, cause)
+    }
+
+    /// Gives a block its slot, if it has none.
+    fn name(
+        &mut self,
+        id: ObjectId,
+        digest: ObjectDigest,
+        index: u64,
+        bytes: u64,
+    ) -> Option<Ticket> {
+        let bytes = u32::try_from(bytes).ok()?;
+        let at = u32::try_from(index).ok().filter(|at| *at < MOST_BLOCKS)?;
+        if let Some(handle) = self.handle_of(id, digest, index) {
+            return Some(Ticket { handle, id, digest, index: at });
         }
-        let offset = index * u64::from(block_bytes(object));
+        let handle = self.slots.mint(id, at, bytes);
+        let object = self.current(id, digest)?;
+        object.handles.insert(at, handle);
+        let offset = index * u64::from(object.pinned.block_bytes);
         let key = object.pinned.name.key.as_str().to_owned();
-        object.named += 1;
-        let handle = self.slots.mint(id, index as u32, bytes);
-        if let Some(object) = self.current(id, digest) {
-            object.handles[at] = handle;
-        }
+        self.table_bytes += SLOT_BYTES;
         self.journal.entry(Entry { handle, bytes, key, offset });
-        self.journal.event(EventKind::Miss, handle, job);
-        (Some(handle), cause)
+        Some(Ticket { handle, id, digest, index: at })
     }
 
     /// The policy does not want this block.
@@ -342,18 +371,12 @@ impl Ledger {
 
     /// Takes room for a block that has arrived. With `evict`, makes room by the host's own order
     /// when there is none: residents that were not read lately, round and round.
-    pub(crate) fn admit(
-        &mut self,
-        handle: Handle,
-        id: ObjectId,
-        digest: ObjectDigest,
-        evict: bool,
-    ) -> Admission {
+    pub(crate) fn admit(&mut self, ticket: Ticket, evict: bool) -> Admission {
         let mut freed = Vec::new();
-        if !self.is_named(handle, id, digest) {
+        if !self.stands(ticket, State::Named) {
             return Admission::Rejected(freed);
         }
-        let slot = self.slots.get(handle);
+        let slot = self.slots.get(ticket.handle);
         let bytes = u64::from(slot.bytes);
         let mut room = !slot.refused && self.pool.take(bytes);
         while !room && evict && !slot.refused && bytes <= self.pool.capacity() {
@@ -362,18 +385,20 @@ impl Ledger {
             room = self.pool.take(bytes);
         }
         if room {
-            self.slots.set(handle, State::Storing);
+            self.slots.set(ticket.handle, State::Storing);
             return Admission::Admitted(freed);
         }
-        self.unname(handle);
+        self.unname(ticket.handle);
         Admission::Rejected(freed)
     }
 
-    fn is_named(&self, handle: Handle, id: ObjectId, digest: ObjectDigest) -> bool {
-        let slot = self.slots.get(handle);
-        slot.state == State::Named
-            && slot.object == id
-            && self.object(id).is_some_and(|object| object.pinned.digest == digest)
+    /// Whether the slot still stands for the ticket's block, in this state.
+    fn stands(&mut self, ticket: Ticket, state: State) -> bool {
+        let slot = self.slots.get(ticket.handle);
+        slot.state == state
+            && slot.object == ticket.id
+            && slot.index == ticket.index
+            && self.current(ticket.id, ticket.digest).is_some()
     }
 
     /// Lets go of a block that was fetched and is not kept.
@@ -386,21 +411,20 @@ impl Ledger {
     }
 
     /// A fetch came to nothing: the block is not on its way any more.
-    pub(crate) fn abandon(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) {
-        if self.is_named(handle, id, digest) {
-            self.free(handle);
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        if self.stands(ticket, State::Named) {
+            self.free(ticket.handle);
         }
     }
 
     /// The store has the block. `false` when the object changed while it was being stored: then
     /// the caller removes it from the store again.
-    pub(crate) fn confirm(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) -> bool {
-        let slot = self.slots.get(handle);
-        if slot.state != State::Storing || slot.object != id || self.current(id, digest).is_none() {
-            return false;
+    pub(crate) fn confirm(&mut self, ticket: Ticket) -> bool {
+        let stands = self.stands(ticket, State::Storing);
+        if stands {
+            self.settle(ticket.handle);
         }
-        self.settle(handle);
-        true
+        stands
     }
 
     /// Counts a slot as resident.
@@ -412,15 +436,14 @@ impl Ledger {
             object.residents += 1;
             self.resident_objects += u64::from(object.residents == 1);
         }
-        self.dirty.insert(slot.object);
+        self.mark(slot.object);
         self.journal.event(EventKind::Insert, handle, 0);
     }
 
     /// The store did not keep the block.
-    pub(crate) fn retract(&mut self, handle: Handle, id: ObjectId, digest: ObjectDigest) {
-        let slot = self.slots.get(handle);
-        if slot.state == State::Storing && slot.object == id && self.current(id, digest).is_some() {
-            self.unname(handle);
+    pub(crate) fn retract(&mut self, ticket: Ticket) {
+        if self.stands(ticket, State::Storing) {
+            self.unname(ticket.handle);
         }
     }
 
@@ -456,15 +479,13 @@ impl Ledger {
         let bytes = u64::from(slot.bytes);
         let object = self.objects[slot.object as usize].as_mut()?;
         let key = object.pinned.digest.block(u64::from(slot.index));
-        if let Some(place) = object.handles.get_mut(slot.index as usize) {
-            *place = NO_HANDLE;
-        }
-        object.named -= 1;
+        object.handles.remove(&slot.index);
+        self.table_bytes = self.table_bytes.saturating_sub(SLOT_BYTES);
         if slot.state == State::Resident {
             object.residents -= 1;
             self.resident_objects -= u64::from(object.residents == 0);
             self.resident_bytes -= bytes;
-            self.dirty.insert(slot.object);
+            self.mark(slot.object);
         }
         let stored = matches!(slot.state, State::Resident | State::Storing);
         if stored {
@@ -492,8 +513,7 @@ impl Ledger {
             asked,
             used_at: record.used_at,
             checksums,
-            handles: Vec::new(),
-            named: 0,
+            handles: BTreeMap::new(),
             residents: 0,
             cause: Cause::Cold,
         };
@@ -501,10 +521,9 @@ impl Ledger {
         let id = self.insert(object);
         self.table_bytes += cost;
         for (index, bytes) in present {
-            if let (Some(handle), _) = self.miss(id, digest, *index, *bytes, 0) {
+            if let Some(ticket) = self.name(id, digest, *index, *bytes) {
                 self.pool.adopt(*bytes);
-                self.slots.set(handle, State::Storing);
-                self.settle(handle);
+                self.settle(ticket.handle);
             }
         }
         // What was just read from the catalog need not be written to it.
@@ -512,9 +531,11 @@ impl Ledger {
     }
 
     /// Marks an object whose record no longer says what is true.
-    pub(crate) fn mark_dirty(&mut self, name: &ObjectName) {
-        if let Some(id) = self.by_name.get(name) {
-            self.dirty.insert(*id);
+    /// Has the record of this name written, or removed, with the next changes.
+    pub(crate) fn mark_again(&mut self, name: ObjectName) {
+        match self.by_name.get(&name).copied() {
+            Some(id) => self.mark(id),
+            None => self.gone.push(name),
         }
     }
 
@@ -529,14 +550,15 @@ impl Ledger {
             .into_iter()
             .filter_map(|id| {
                 let object = self.object(id)?;
-                let resident = object.handles.iter().enumerate().filter(|(_, handle)| {
-                    **handle != NO_HANDLE && self.slots.get(**handle).state == State::Resident
-                });
+                let resident = |(index, handle): (&u32, &Handle)| {
+                    let resident = self.slots.get(*handle).state == State::Resident;
+                    resident.then_some(*index as usize)
+                };
                 Some(Changed {
                     pinned: object.pinned.clone(),
                     asked_at: object.asked.at,
                     used_at: object.used_at,
-                    resident: bitmap(resident.map(|(index, _)| index)),
+                    resident: bitmap(object.handles.iter().filter_map(resident)),
                 })
             })
             .collect();
@@ -583,10 +605,6 @@ fn cost(pinned: &Pinned) -> u64 {
     let varying: usize =
         headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 48).sum();
     (FIXED + pinned.name.key.as_str().len() + varying) as u64
-}
-
-fn block_bytes(object: &Object) -> u32 {
-    object.pinned.block_bytes
 }
 
 /// The blocks of an object of `size` that a bitmap marks.

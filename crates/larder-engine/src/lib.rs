@@ -8,10 +8,12 @@
 //! byte is fetched from the origin while it is resident or on its way.
 
 mod api;
+mod approach;
 mod arriving;
 mod bypass;
 mod engine;
 mod fill;
+mod flying;
 mod ledger;
 mod meters;
 mod pin;

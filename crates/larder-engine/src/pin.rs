@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
 
 /// One ask under way.
 pub(crate) struct Flight {
-    tick: u64,
+    asked: Asked,
     checksums: bool,
     result: watch::Receiver<Option<Landed>>,
 }
@@ -112,9 +112,11 @@ impl Shelf {
             };
             match landed {
                 Some(Ok(None)) => {}
-                Some(Ok(Some(meta))) if self.accepts(flight.tick, arrived) => {
+                Some(Ok(Some(meta))) if self.recent(flight.asked, arrived) => {
                     return Ok(Outcome::Uncacheable(meta));
                 }
+                // "Not there" is an answer like any other: it must be fresh, too.
+                Some(Err(ReadError::Origin(_))) if !self.recent(flight.asked, arrived) => {}
                 Some(Ok(Some(_))) => {}
                 Some(Err(error)) => return Err(error),
                 None => {
@@ -126,11 +128,6 @@ impl Shelf {
         }
     }
 
-    /// Whether an ask that began at `tick` is good for a reader of an uncacheable object.
-    fn accepts(&self, tick: u64, arrived: u64) -> bool {
-        tick > arrived || !matches!(self.dataset.freshness, Freshness::Strict)
-    }
-
     fn known(&self, name: &ObjectName, arrived: u64, need: Need) -> Option<Pin> {
         let now = self.clock.now();
         let found = self.ledger().find(name, now)?;
@@ -138,20 +135,21 @@ impl Shelf {
         good.then_some(Pin { id: found.id, pinned: found.pinned })
     }
 
+    fn fresh(&self, found: &Found, arrived: u64) -> bool {
+        found.asked != Asked::default() && self.recent(found.asked, arrived)
+    }
+
     /// The freshness rule. An ask that began after the reader arrived is fresh in any case; so a
     /// slow origin cannot keep a reader asking for ever.
-    fn fresh(&self, found: &Found, arrived: u64) -> bool {
-        if found.asked.tick > arrived {
+    fn recent(&self, asked: Asked, arrived: u64) -> bool {
+        if asked.tick > arrived {
             return true;
-        }
-        if found.asked == Asked::default() {
-            return false;
         }
         match self.dataset.freshness {
             Freshness::Immutable => true,
             Freshness::Strict => false,
             Freshness::Within(bound) => {
-                let age = self.clock.now().millis_since(found.asked.at);
+                let age = self.clock.now().millis_since(asked.at);
                 age.is_some_and(|age| u128::from(age) <= bound.as_millis())
             }
         }
@@ -174,7 +172,7 @@ impl Shelf {
         let asked = self.asking();
         let checksums = need.checksums || found.as_ref().is_some_and(|found| found.checksums);
         let (result, receiver) = watch::channel(None);
-        let flight = Arc::new(Flight { tick: asked.tick, checksums, result: receiver });
+        let flight = Arc::new(Flight { asked, checksums, result: receiver });
         flights.insert(name.clone(), flight.clone());
         drop(flights);
         let landing = Landing {
@@ -205,7 +203,7 @@ impl Shelf {
         checksums: bool,
     ) -> Option<Pin> {
         let block_bytes = self.dataset.block_bytes;
-        let Some(pinned) = Pinned::new(&self.pool_name, name.clone(), meta.clone(), block_bytes)
+        let Some(pinned) = Pinned::new(&self.dataset.name, name.clone(), meta.clone(), block_bytes)
         else {
             let freed = self.ledger().forget(name, asked);
             self.discard(&freed);

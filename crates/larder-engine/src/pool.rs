@@ -1,6 +1,9 @@
 //! How full a pool is. Datasets without a quota share one, so this is apart from any of them.
 
+use crate::shelf::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 /// Bytes of residents, as stored, against what the pool may hold.
 pub(crate) struct Pool {
@@ -8,13 +11,21 @@ pub(crate) struct Pool {
     high: u64,
     low: u64,
     used: AtomicU64,
+    /// The stewards of the datasets that fill it.
+    stewards: Mutex<Vec<Arc<Notify>>>,
 }
 
 impl Pool {
     /// `high` and `low` are fractions of the capacity: where eviction begins and ends.
     pub(crate) fn new(capacity: u64, high: f64, low: f64) -> Self {
         let part = |fraction: f64| (capacity as f64 * fraction) as u64;
-        Self { capacity, high: part(high), low: part(low), used: AtomicU64::new(0) }
+        Self {
+            capacity,
+            high: part(high),
+            low: part(low),
+            used: AtomicU64::new(0),
+            stewards: Mutex::default(),
+        }
     }
 
     /// Takes room for `bytes`, if it is there.
@@ -31,6 +42,16 @@ impl Pool {
     /// Gives room back.
     pub(crate) fn give(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Has this steward told whenever room is short.
+    pub(crate) fn join(&self, steward: Arc<Notify>) {
+        lock(&self.stewards).push(steward);
+    }
+
+    /// Tells every steward that room is short: one dataset's growth is another's to make room for.
+    pub(crate) fn stir(&self) {
+        lock(&self.stewards).iter().for_each(|steward| steward.notify_one());
     }
 
     pub(crate) fn capacity(&self) -> u64 {

@@ -4,8 +4,9 @@
 //! blocks ahead of itself in a window that starts at one block and doubles with each block that it
 //! has consumed, so a slow reader holds little and a fast one keeps several ranges under way.
 
+use crate::approach::{Ahead, Approach};
 use crate::arriving::{Arriving, Step};
-use crate::fill::{Approach, span_end};
+use crate::fill::span_end;
 use crate::shelf::{Pin, Shelf};
 use crate::{ReadError, Source};
 use bytes::Bytes;
@@ -118,8 +119,7 @@ impl Reader {
                 let Some((run, reserve)) = self.shelf.room(&self.pin.pinned, run).await else {
                     return Err(self.shelf.no_room());
                 };
-                self.shelf.fetch(&self.pin, run.clone(), reserve, self.job);
-                self.hold(run);
+                self.coming.extend(self.shelf.fetch(&self.pin, run, reserve, self.job));
                 Ok(Have::Again)
             }
         }
@@ -151,9 +151,7 @@ impl Reader {
 
     /// Where a run from `index` on may end: at its span's end, while memory is plenty.
     fn run_end(&self, index: u64) -> u64 {
-        let budget = &self.shelf.budget;
-        let plenty = budget.used() < budget.limit() / 4 * 3;
-        let far = if plenty { span_end(index) } else { index + self.window };
+        let far = if self.shelf.plenty() { span_end(index) } else { index + self.window };
         far.min(span_end(index)).min(self.end_block)
     }
 
@@ -163,7 +161,7 @@ impl Reader {
         let target = (index + 1 + self.window).min(self.end_block);
         let disk = (DISK_AHEAD_BYTES / u64::from(self.pin.pinned.block_bytes)).max(1);
         let mut next = self.ensured.max(index + 1);
-        while next < target {
+        while next < target && self.shelf.plenty() {
             if self.shelf.in_memory(&self.pin, next) {
                 next += 1;
                 continue;
@@ -187,22 +185,12 @@ impl Reader {
                     let Some(reserve) = self.shelf.room_now(&self.pin.pinned, run.clone()) else {
                         break;
                     };
-                    self.shelf.fetch(&self.pin, run.clone(), reserve, self.job);
                     next = run.end;
-                    self.hold(run);
+                    self.coming.extend(self.shelf.fetch(&self.pin, run, reserve, self.job));
                 }
             }
         }
         self.ensured = next;
-    }
-
-    /// Holds on to the blocks of a run that is under way.
-    fn hold(&mut self, run: std::ops::Range<u64>) {
-        for index in run {
-            if let Some(arriving) = self.shelf.in_flight(&self.pin, index) {
-                self.coming.insert(index, arriving);
-            }
-        }
     }
 }
 
@@ -217,16 +205,4 @@ enum Have {
     Block(Bytes),
     Arriving(Arc<Arriving>),
     Again,
-}
-
-/// What lies ahead of a reader.
-pub(crate) enum Ahead {
-    /// In memory.
-    Ready,
-    /// On its way.
-    Follow(Arc<Arriving>),
-    /// On the SSD.
-    OnDisk,
-    /// Nowhere.
-    Missing(std::ops::Range<u64>),
 }

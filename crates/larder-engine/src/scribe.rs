@@ -3,8 +3,9 @@
 
 use crate::ledger::marked;
 use crate::shelf::Shelf;
+use crate::steward;
 use crate::tasks::stopped;
-use larder_model::{Catalog, CatalogChange, ObjectRecord, Pinned};
+use larder_model::{BucketRule, Catalog, CatalogChange, ObjectRecord, Pinned, Policy};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -38,17 +39,18 @@ pub(crate) async fn write(shelves: &[Arc<Shelf>], catalog: &dyn Catalog) {
     }
     let again: Vec<_> = changes
         .iter()
-        .filter_map(|change| match change {
-            CatalogChange::Put(record) => Some((record.dataset.clone(), record.name.clone())),
-            CatalogChange::Remove(..) => None,
+        .map(|change| match change {
+            CatalogChange::Put(record) => (&record.dataset, &record.name),
+            CatalogChange::Remove(dataset, name) => (dataset, name),
         })
+        .map(|(dataset, name)| (dataset.clone(), name.clone()))
         .collect();
     if let Err(error) = catalog.apply(changes).await {
         tracing::error!(%error, "the catalog cannot be written; what it misses is cold after a restart");
         for (dataset, name) in again {
             let shelf = shelves.iter().find(|shelf| shelf.dataset.name == dataset);
             if let Some(shelf) = shelf {
-                shelf.ledger().mark_dirty(&name);
+                shelf.ledger().mark_again(name);
             }
         }
     }
@@ -76,7 +78,7 @@ fn changes(shelf: &Shelf) -> Vec<CatalogChange> {
 
 /// Fills the object tables from the catalog, with the blocks that the store still has. Blocks that
 /// it has not are counted as lost; records of no dataset are dropped.
-pub(crate) async fn restore(shelves: &[Arc<Shelf>], catalog: &dyn Catalog) {
+pub(crate) async fn restore(shelves: &mut [(Arc<Shelf>, Box<dyn Policy>)], catalog: &dyn Catalog) {
     let mut records = match catalog.load().await {
         Ok(records) => records,
         Err(error) => {
@@ -87,7 +89,7 @@ pub(crate) async fn restore(shelves: &[Arc<Shelf>], catalog: &dyn Catalog) {
     // The policies are told of residents in the order in which they were read.
     records.sort_by_key(|record| record.used_at);
     let mut foreign = Vec::new();
-    for shelf in shelves {
+    for (shelf, policy) in shelves {
         let own: Vec<_> = records
             .extract_if(.., |record| record.dataset == shelf.dataset.name)
             .filter_map(|record| match pin(shelf, &record) {
@@ -98,7 +100,7 @@ pub(crate) async fn restore(shelves: &[Arc<Shelf>], catalog: &dyn Catalog) {
                 }
             })
             .collect();
-        adopt(shelf, own).await;
+        adopt(shelf, policy.as_mut(), own).await;
     }
     foreign.extend(records.into_iter().map(|r| CatalogChange::Remove(r.dataset, r.name)));
     if !foreign.is_empty()
@@ -111,13 +113,18 @@ pub(crate) async fn restore(shelves: &[Arc<Shelf>], catalog: &dyn Catalog) {
 /// The pinned object of a record that still fits the configuration.
 fn pin(shelf: &Shelf, record: &ObjectRecord) -> Option<Arc<Pinned>> {
     let fits = record.block_bytes == shelf.dataset.block_bytes
-        && record.name.origin == shelf.dataset.origin;
+        && record.name.origin == shelf.dataset.origin
+        && record.name.key.as_str().starts_with(&shelf.dataset.prefix)
+        && match &shelf.dataset.bucket {
+            BucketRule::One(bucket) => record.name.bucket == *bucket,
+            BucketRule::Every => true,
+        };
     let name = record.name.clone();
-    let pinned = Pinned::new(&shelf.pool_name, name, record.meta.clone(), record.block_bytes)?;
+    let pinned = Pinned::new(&shelf.dataset.name, name, record.meta.clone(), record.block_bytes)?;
     fits.then(|| Arc::new(pinned))
 }
 
-async fn adopt(shelf: &Arc<Shelf>, own: Vec<(ObjectRecord, Arc<Pinned>)>) {
+async fn adopt(shelf: &Arc<Shelf>, policy: &mut dyn Policy, own: Vec<(ObjectRecord, Arc<Pinned>)>) {
     let mut lost = 0_u64;
     let mut batch = Vec::new();
     let mut keys = Vec::new();
@@ -145,9 +152,12 @@ async fn adopt(shelf: &Arc<Shelf>, own: Vec<(ObjectRecord, Arc<Pinned>)>) {
             let name = pinned.name.clone();
             ledger.restore(&record, pinned, &kept);
             if missing > 0 {
-                ledger.mark_dirty(&name);
+                ledger.mark_again(name);
             }
         }
+        drop(ledger);
+        // The policy hears of them batch by batch, so that the journal stays short.
+        steward::round(shelf, policy);
     }
     if lost > 0 {
         tracing::warn!(dataset = %shelf.dataset.name, blocks = lost, "blocks of the catalog are not in the store any more");

@@ -2,15 +2,15 @@
 //! origin, and its place in the store.
 
 use crate::ReadError;
-use crate::arriving::Arriving;
+use crate::flying::Fills;
 use crate::ledger::{Asked, Freed, Ledger, ObjectId};
 use crate::meters::{Cause, DatasetMeters};
 use crate::pin::Flight;
 use crate::pool::Pool;
 use crate::tasks::Tasks;
 use larder_model::{
-    Block, BlockKey, BlockStore, Budget, Clock, Dataset, ObjectName, OnFull, Origin, OriginError,
-    Pinned, PolicyInfo, PoolName,
+    Block, BlockStore, Budget, Clock, Dataset, ObjectName, OnFull, Origin, OriginError, Pinned,
+    PolicyInfo, PoolName,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,12 +30,12 @@ pub(crate) struct Shelf {
     pub(crate) meters: DatasetMeters,
     pub(crate) tasks: Tasks,
     /// Told when the policy has something to hear, or room is short.
-    pub(crate) stir: Notify,
+    pub(crate) stir: Arc<Notify>,
     /// Bytes that were not admitted for want of room since the policy was asked last.
     pub(crate) starved: AtomicU64,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) flights: Mutex<HashMap<ObjectName, Arc<Flight>>>,
-    pub(crate) fills: Mutex<HashMap<BlockKey, Arc<Arriving>>>,
+    pub(crate) fills: Mutex<Fills>,
     pub(crate) ticks: AtomicU64,
 }
 

@@ -4,7 +4,7 @@
 //! the origin, and [`Block::open`], which checks stored or received bytes against the key they were
 //! asked under. Keys are immutable: a changed object simply has other keys.
 
-use crate::{ObjectName, PoolName, Reserve, Version};
+use crate::{DatasetName, ObjectName, Reserve, Version};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -19,7 +19,7 @@ const FORMAT: u16 = 1;
 const FIXED_BYTES: usize = 32;
 const CRC_BYTES: usize = 4;
 
-/// The digest of (pool, name, version, size, block length) from which the block keys of one pinned
+/// The digest of (dataset, name, version, size, block length) from which the block keys of one pinned
 /// object derive.
 ///
 /// SHA-256, cut to 128 bits: names and tags may be chosen by somebody who would like two objects to
@@ -31,7 +31,7 @@ impl ObjectDigest {
     /// Each field goes in behind its length, so no two tuples run into the same bytes.
     #[must_use]
     pub fn new(
-        pool: &PoolName,
+        dataset: &DatasetName,
         name: &ObjectName,
         version: &Version,
         size: u64,
@@ -43,12 +43,16 @@ impl ObjectDigest {
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         };
-        field(b'p', pool.as_str().as_bytes());
+        field(b'd', dataset.as_str().as_bytes());
         field(b'o', name.origin.as_str().as_bytes());
         field(b'b', name.bucket.as_str().as_bytes());
         field(b'k', name.key.as_str().as_bytes());
+        // With and without `versionId` in the request, the object table knows an object twice; so
+        // must the store, or one would take the other's blocks away.
+        if let Some(id) = &name.version_id {
+            field(b'v', id.as_str().as_bytes());
+        }
         match version {
-            // A version id names the same bytes with and without `versionId` in the request.
             Version::Id(id) => field(b'i', id.as_str().as_bytes()),
             Version::Content { etag, .. } => field(b'e', etag.as_str().as_bytes()),
         }
@@ -70,8 +74,8 @@ impl ObjectDigest {
     }
 }
 
-/// The name of a block in every store and on the wire: 128 bits that stand for pool, pinned
-/// object, block length and index.
+/// The name of a block in every store and on the wire: 128 bits that stand for dataset,
+/// pinned object, block length and index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey(u128);
 
@@ -294,7 +298,9 @@ fn verify(sealed: &[u8]) -> Result<BlockKey, Corrupt> {
 #[cfg(test)]
 mod tests {
     use super::{Block, BlockKey, CHUNK_BYTES, Corrupt, ObjectDigest};
-    use crate::{BucketName, ETag, ObjectKey, ObjectName, OriginName, PoolName, Reserve, Version};
+    use crate::{
+        BucketName, DatasetName, ETag, ObjectKey, ObjectName, OriginName, Reserve, Version,
+    };
     use bytes::Bytes;
     use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
@@ -364,16 +370,16 @@ mod tests {
             version_id: None,
         };
         let content = |tag: &str| Version::Content { etag: ETag::new(tag).unwrap(), size: 1 };
-        let pool = PoolName::shared();
-        let base = ObjectDigest::new(&pool, &name("bbb", "k"), &content("t"), 1, 1024);
+        let dataset = DatasetName::new("d").unwrap();
+        let base = ObjectDigest::new(&dataset, &name("bbb", "k"), &content("t"), 1, 1024);
         let others = [
-            ObjectDigest::new(&pool, &name("bbbk", "k"), &content("t"), 1, 1024),
-            ObjectDigest::new(&pool, &name("bbb", "kk"), &content("t"), 1, 1024),
-            ObjectDigest::new(&pool, &name("bbb", "k"), &content("u"), 1, 1024),
-            ObjectDigest::new(&pool, &name("bbb", "k"), &content("t"), 2, 1024),
-            ObjectDigest::new(&pool, &name("bbb", "k"), &content("t"), 1, 2048),
+            ObjectDigest::new(&dataset, &name("bbbk", "k"), &content("t"), 1, 1024),
+            ObjectDigest::new(&dataset, &name("bbb", "kk"), &content("t"), 1, 1024),
+            ObjectDigest::new(&dataset, &name("bbb", "k"), &content("u"), 1, 1024),
+            ObjectDigest::new(&dataset, &name("bbb", "k"), &content("t"), 2, 1024),
+            ObjectDigest::new(&dataset, &name("bbb", "k"), &content("t"), 1, 2048),
             ObjectDigest::new(
-                &PoolName::new("p").unwrap(),
+                &DatasetName::new("p").unwrap(),
                 &name("bbb", "k"),
                 &content("t"),
                 1,

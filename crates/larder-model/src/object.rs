@@ -3,7 +3,7 @@
 //! Invariant: identity is the version id where the origin has one, else (ETag byte for byte, size).
 //! Last-Modified is not part of it: its precision differs between LIST and HEAD.
 
-use crate::{BlockLayout, BucketName, ObjectDigest, ObjectKey, OriginName, PoolName, VersionId};
+use crate::{BlockLayout, BucketName, DatasetName, ObjectDigest, ObjectKey, OriginName, VersionId};
 use http::HeaderMap;
 use http::header::LAST_MODIFIED;
 use std::fmt;
@@ -149,17 +149,17 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Pins `meta` as the state of `name`, for blocks of `block_bytes` in `pool`. `None` when the
+    /// Pins `meta` as the state of `name`, for blocks of `block_bytes` of `dataset`. `None` when the
     /// origin gave no usable version.
     #[must_use]
     pub fn new(
-        pool: &PoolName,
+        dataset: &DatasetName,
         name: ObjectName,
         meta: Arc<ObjectMeta>,
         block_bytes: u32,
     ) -> Option<Self> {
         let version = meta.version()?;
-        let digest = ObjectDigest::new(pool, &name, &version, meta.size, block_bytes);
+        let digest = ObjectDigest::new(dataset, &name, &version, meta.size, block_bytes);
         Some(Self { name, version, meta, block_bytes, digest })
     }
 
