@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use larder_model::{Block, Budget};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Properties = HybridCacheProperties;
 /// foyer's own engine.
@@ -50,7 +50,8 @@ impl EngineConfig<EntryKey, Entry, Properties> for GuardConfig {
             let inner: Inner = Box::new(self.blocks).build(ctx).await?;
             let _ = self.opened.set(inner.clone());
             let (residents, budget, metrics) = (self.residents, self.budget, self.metrics);
-            Ok(Arc::new(Guard { inner, residents, budget, metrics }) as Inner)
+            Ok(Arc::new(Guard { inner, order: Mutex::new(()), residents, budget, metrics })
+                as Inner)
         }
         .boxed()
     }
@@ -59,6 +60,9 @@ impl EngineConfig<EntryKey, Entry, Properties> for GuardConfig {
 /// foyer's block engine, guarded.
 struct Guard {
     inner: Inner,
+    /// foyer numbers an entry and then queues it, in two steps. Two threads at once could queue
+    /// their entries against the order of the numbers, and recovery stops reading a region there.
+    order: Mutex<()>,
     residents: Residents,
     budget: Budget,
     metrics: PoolMetrics,
@@ -82,6 +86,7 @@ impl Engine<EntryKey, Entry, Properties> for Guard {
     }
 
     fn enqueue(&self, piece: PieceRef<EntryKey, Entry, Properties>, estimated_size: usize) {
+        let _in_order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.enqueue(piece, estimated_size);
     }
 

@@ -152,6 +152,31 @@ async fn a_burst_far_above_the_queue_is_kept_in_full_and_found_after_a_restart()
     pool.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn blocks_stored_by_many_threads_at_once_are_all_found_after_a_restart() {
+    let (threads, each, len) = (8, 1000, 500);
+    let bench = Bench::new(1 << 20, 64 << 20, 64 * KIB);
+    let pool = bench.open().await;
+    let storing: Vec<_> = (0..threads)
+        .map(|thread| {
+            let pool = pool.clone();
+            tokio::spawn(async move {
+                store_all(&pool, thread * each..(thread + 1) * each, len).await;
+            })
+        })
+        .collect();
+    for thread in storing {
+        thread.await.unwrap();
+    }
+    pool.close().await;
+    drop(pool);
+    let pool = bench.open().await;
+    let keys: Vec<_> = (0..threads * each).map(key).collect();
+    let lost = pool.adopt(&keys).iter().filter(|there| !**there).count();
+    assert_eq!(lost, 0, "of {}", keys.len());
+    pool.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_is_in_memory_from_the_first_poll() {
     let bench = Bench::new(8 << 20, 64 << 20, MIB);
