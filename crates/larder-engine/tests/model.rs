@@ -213,14 +213,23 @@ async fn crowd(node: &Node, rng: &mut StdRng, tally: &mut Tally) {
     let ranges: Vec<_> = (0..readers).map(|_| range(rng)).collect();
     let (write, pause) = (rng.random_bool(0.5).then(|| size(rng)), rng.random_range(0..30));
     let mut tallies: Vec<Tally> = (0..readers).map(|_| Tally::default()).collect();
+    // Some arrive while others are half-way, and after the write.
+    let delays: Vec<_> = (0..readers).map(|_| rng.random_range(0..40)).collect();
     let reads =
-        ranges.iter().zip(&mut tallies).map(|(range, tally)| read(node, key, *range, tally));
+        ranges.iter().zip(&mut tallies).zip(delays).map(|((range, tally), delay)| async move {
+            for _ in 0..delay {
+                tokio::task::yield_now().await;
+            }
+            read(node, key, *range, tally).await;
+        });
     let writer = async {
         for _ in 0..pause {
             tokio::task::yield_now().await;
         }
-        if let Some(size) = write {
-            node.world.write(key, Some(size));
+        match write {
+            Some(0) => node.world.write(key, None),
+            Some(size) => node.world.write(key, Some(size)),
+            None => {}
         }
     };
     futures_util::future::join(futures_util::future::join_all(reads), writer).await;
