@@ -144,6 +144,15 @@ impl Larder {
         self.dir.path()
     }
 
+    /// The most memory that the process has held at once, in bytes (`VmHWM` of proc(5)).
+    pub fn peak_memory(&self) -> Result<u64> {
+        let id = self.server.id().context("the node does not run")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = line.context("no VmHWM")?.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib * 1024)
+    }
+
     /// All that the node has logged, over its restarts too.
     pub fn log(&self) -> Result<String> {
         self.server.complaints()
@@ -218,7 +227,7 @@ impl Larder {
 }
 
 /// The binary in a folder, without the variables that are the tests' own: it reads `LARDER_*`.
-fn bare(dir: &Path) -> Result<Command> {
+pub fn bare(dir: &Path) -> Result<Command> {
     let mut command = Command::new(binary()?);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("LARDER_") {

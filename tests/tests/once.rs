@@ -1,5 +1,5 @@
 //! Every byte is fetched once: many concurrent cold reads of one object cost the origin exactly the
-//! object's bytes.
+//! object's bytes, and the node no more memory than its limit.
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
@@ -49,7 +49,7 @@ async fn read(client: &Client, key: &str, size: u64, refused: &AtomicU64) -> Res
     Ok(())
 }
 
-async fn check(readers: usize, size: u64, memory: &str, limit: &str, disk: &str) -> Result<()> {
+async fn check(readers: usize, size: u64, memory: &str, limit: u64, disk: &str) -> Result<()> {
     process::raise_file_limit()?;
     let moto = Moto::start().await?;
     let origin = moto.client();
@@ -57,7 +57,7 @@ async fn check(readers: usize, size: u64, memory: &str, limit: &str, disk: &str)
     origin.put("data", "k", Oracle::of("k").body(1, size)).await?;
     let forwarder = Forwarder::start(moto.address()).await?;
     let larder = Larder::start(&format!(
-        "[limits]\nmemory = \"{limit}\"\n{}{}{}",
+        "[limits]\nmemory = {limit}\n{}{}{}",
         cache(memory, Some(disk)),
         s3_origin("moto", &forwarder.endpoint()),
         dataset("data", "moto", "data", "freshness = \"immutable\"")
@@ -90,21 +90,24 @@ async fn check(readers: usize, size: u64, memory: &str, limit: &str, disk: &str)
         began.elapsed().as_secs_f64(),
         refused.load(Ordering::Relaxed)
     );
+    let peak = larder.peak_memory()?;
+    println!("peak memory: {} MiB, the limit is {} MiB", peak / MIB, limit / MIB);
     ensure!(failures.is_empty(), "{} reads failed, the first: {}", failures.len(), failures[0]);
     ensure!(fetched == size, "fetched {fetched} bytes of an object of {size}");
     let told = larder.metrics().await?.origin_bytes("data");
     ensure!(told == size, "larder_origin_bytes_total says {told}");
+    ensure!(peak * 100 <= limit * 115, "peak memory {peak} is over {limit} and 15 per cent");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_crowd_on_one_object_fetches_each_byte_once() -> Result<()> {
     let (readers, size) = scaled((200, 8 * MIB), (1_000, 32 * MIB));
-    check(readers, size, "128MiB", "512MiB", "1GiB").await
+    check(readers, size, "128MiB", 512 * MIB, "1GiB").await
 }
 
 #[tokio::test]
 async fn an_object_larger_than_the_memory_is_fetched_once_too() -> Result<()> {
     let (readers, size) = scaled((20, 64 * MIB), (100, 256 * MIB));
-    check(readers, size, scaled("32MiB", "64MiB"), "512MiB", scaled("1GiB", "2GiB")).await
+    check(readers, size, scaled("32MiB", "64MiB"), 512 * MIB, scaled("1GiB", "2GiB")).await
 }
