@@ -153,15 +153,19 @@ impl Origin for World {
     async fn head(&self, request: HeadRequest) -> Result<ObjectMeta, OriginError> {
         self.heads.fetch_add(1, Ordering::SeqCst);
         self.dawdle().await;
-        let (version, size) = self.state(&request.name)?;
+        // An answer takes its time to arrive, whatever it says.
+        let state = self.state(&request.name);
         self.dawdle().await;
+        let (version, size) = state?;
         Ok(meta(version, size))
     }
 
     async fn fetch(&self, request: FetchRequest) -> Result<Fetched, OriginError> {
         self.fetches.fetch_add(1, Ordering::SeqCst);
         self.dawdle().await;
-        let (version, size) = self.state(&request.name)?;
+        let state = self.state(&request.name);
+        self.dawdle().await;
+        let (version, size) = state?;
         // Without If-Match the body is of the new version, and says so: the engine must notice.
         let other = request.if_match.as_ref().is_some_and(|wanted| *wanted != etag(version));
         if other && self.honours_if_match {
