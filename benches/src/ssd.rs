@@ -19,8 +19,8 @@ const TOTAL: u64 = 2 << 30;
 const MEMORY: &str = "64MiB";
 /// The least that Larder's throughput may be of the device's.
 const BAR: f64 = 0.7;
-/// At most this share of the answers may be from memory: the cache's share of the objects, and readers that meet.
-const MOST_FROM_MEMORY: f64 = 0.1;
+/// At most this share of the answers may be from memory for the figure to count as the SSD's.
+const MOST_FROM_MEMORY: f64 = 0.05;
 /// How long the cache may take until all objects are on the SSD.
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -64,6 +64,9 @@ pub async fn run(rounds: Rounds, sizes: &[u64], dir: &Path) -> Result<Verdicts> 
         println!("  ratio          {ratio:.3}; share answered from memory {memory:.3}\n");
         let what = format!("{} GET from the SSD, larder by direct reads", size_name(size));
         verdicts.hold(&what, ratio.median(), Bar::AtLeast, BAR);
+        // A ratio whose answers memory helped with is not the SSD's: said beside it, whatever it is.
+        let what = format!("{} GET from the SSD, share answered from memory", size_name(size));
+        verdicts.hold(&what, memory.max(), Bar::AtMost, MOST_FROM_MEMORY);
     }
     Ok(verdicts)
 }
@@ -85,11 +88,10 @@ async fn settle(requests: &Requests, count: u64) -> Result<()> {
     }
 }
 
-/// The share of answers from memory; an error if the answers are not, nearly all of them, from the SSD.
+/// The share of answers from memory; an error if any was from the origin.
 fn from_ssd(tally: &Tally) -> Result<f64> {
     let lost = tally.requests - tally.from_memory - tally.from_disk;
     ensure!(lost == 0, "{lost} of {} GETs went to the origin", tally.requests);
     let share = tally.from_memory as f64 / tally.requests as f64;
-    ensure!(share <= MOST_FROM_MEMORY, "{share:.2} of the GETs were answered from memory");
     Ok(share)
 }
