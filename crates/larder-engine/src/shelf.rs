@@ -9,8 +9,8 @@ use crate::pin::Flight;
 use crate::pool::Pool;
 use crate::tasks::Tasks;
 use larder_model::{
-    Block, BlockStore, Budget, Clock, Dataset, ObjectName, OnFull, Origin, OriginError, Pinned,
-    PolicyInfo, PoolName,
+    Block, BlockStore, Budget, Clock, Dataset, EventKind, ObjectName, OnFull, Origin, OriginError,
+    Pinned, PolicyInfo, PoolName,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,6 +96,20 @@ impl Shelf {
         let digest = pin.pinned.digest;
         let block = self.store.peek(&self.pool_name, digest.block(index))?;
         self.ledger().touch(pin.id, digest, index, job);
+        self.stir.notify_one();
+        Some(block)
+    }
+
+    /// The block if it is in memory, for a reader of nothing else: opened, read and closed.
+    pub(crate) fn peek_for(&self, pin: &Pin, index: u64, job: &Arc<str>) -> Option<Block> {
+        let digest = pin.pinned.digest;
+        let block = self.store.peek(&self.pool_name, digest.block(index))?;
+        let mut ledger = self.ledger();
+        let job = ledger.journal.job(job);
+        ledger.session(EventKind::Open, pin.id, digest, job);
+        ledger.touch(pin.id, digest, index, job);
+        ledger.session(EventKind::Close, pin.id, digest, job);
+        drop(ledger);
         self.stir.notify_one();
         Some(block)
     }

@@ -98,6 +98,13 @@ struct Stamp {
     started: Instant,
 }
 
+impl Call<'_> {
+    /// The span of whatever is done for this request elsewhere: each of its lines carries the id.
+    pub(crate) fn span(&self) -> tracing::Span {
+        tracing::error_span!("request", id = %self.id)
+    }
+}
+
 impl Reply {
     /// 200 with a document.
     pub(crate) fn xml(document: String) -> Self {
@@ -149,8 +156,7 @@ impl Gateway {
         wire: &Wire,
     ) -> Response<Body> {
         let stamp = Stamp { id: RequestId::random(), started: Instant::now() };
-        let span = tracing::error_span!("request", id = %stamp.id);
-        self.answer_stamped(request, wire, stamp).instrument(span).await
+        self.answer_stamped(request, wire, stamp).await
     }
 
     async fn answer_stamped(
@@ -282,11 +288,12 @@ impl Front {
         let took = stamp.started.elapsed();
         let (status, mut headers, body) = match result {
             Ok(Reply { status, headers, body }) => {
-                tracing::debug!(operation = operation.as_str(), status = status.as_u16(), ?took);
+                let operation = operation.as_str();
+                tracing::debug!(id = %stamp.id, operation, status = status.as_u16(), ?took);
                 (status, headers, body)
             }
             Err(fault) => {
-                log_fault(&fault, operation, took);
+                log_fault(&fault, operation, stamp.id, took);
                 fault.render(method, stamp.id, self.host_id.to_str().unwrap_or_default())
             }
         };
@@ -298,12 +305,12 @@ impl Front {
     }
 }
 
-fn log_fault(fault: &Fault, operation: Operation, took: Duration) {
-    let (status, code) = (fault.status(), fault.code());
+fn log_fault(fault: &Fault, operation: Operation, id: RequestId, took: Duration) {
+    let (status, code, operation) = (fault.status(), fault.code(), operation.as_str());
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
-        tracing::warn!(operation = operation.as_str(), status = status.as_u16(), code, ?took);
+        tracing::warn!(%id, operation, status = status.as_u16(), code, ?took);
     } else {
-        tracing::debug!(operation = operation.as_str(), status = status.as_u16(), code, ?took);
+        tracing::debug!(%id, operation, status = status.as_u16(), code, ?took);
     }
 }
 
@@ -320,18 +327,21 @@ async fn dispatch(
         (Operation::HeadObject, Target::Object(bucket, key)) => {
             object::head(call, bucket, key, seen).await
         }
-        (Operation::ListBuckets, _) => bucket::list(call).await,
+        (Operation::ListBuckets, _) => bucket::list(call).instrument(call.span()).await,
         (Operation::Other, _) => Err(Fault::not_implemented()),
         (operation, Target::Bucket(bucket)) => {
             let view = call.rules.load().view(call.principal, bucket)?;
             *seen = view.permit().map(|permit| permit.dataset().clone());
-            match operation {
-                Operation::ListObjects => list::list(call, &view, ListDialect::V1).await,
-                Operation::ListObjectsV2 => list::list(call, &view, ListDialect::V2).await,
-                Operation::HeadBucket => bucket::head(call, &view).await,
-                Operation::GetBucketLocation => bucket::location(call, &view).await,
-                _ => Err(Fault::not_implemented()),
-            }
+            let answer = async {
+                match operation {
+                    Operation::ListObjects => list::list(call, &view, ListDialect::V1).await,
+                    Operation::ListObjectsV2 => list::list(call, &view, ListDialect::V2).await,
+                    Operation::HeadBucket => bucket::head(call, &view).await,
+                    Operation::GetBucketLocation => bucket::location(call, &view).await,
+                    _ => Err(Fault::not_implemented()),
+                }
+            };
+            answer.instrument(call.span()).await
         }
         _ => Err(Fault::not_implemented()),
     }

@@ -17,6 +17,7 @@ use larder_model::{
 };
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+use tracing::Instrument;
 
 const X_LARDER_CACHE: HeaderName = HeaderName::from_static("x-larder-cache");
 const X_LARDER_JOB: HeaderName = HeaderName::from_static("x-larder-job");
@@ -56,7 +57,12 @@ pub(crate) async fn get(
 ) -> Result<Reply, Fault> {
     let (permit, request, asked) = prepare(call, bucket, key, seen)?;
     let checksums = request.checksums;
-    let answer = match call.reads.get(&permit, request).await {
+    // What is at hand needs no task to wait in, and no span for the lines that waiting may log.
+    let answer = match call.reads.get_now(&permit, &request) {
+        Some(answer) => Ok(answer),
+        None => call.reads.get(&permit, request).instrument(call.span()).await,
+    };
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Err(read_fault(error, asked)),
     };
@@ -83,7 +89,7 @@ pub(crate) async fn head(
 ) -> Result<Reply, Fault> {
     let (permit, request, asked) = prepare(call, bucket, key, seen)?;
     let checksums = request.checksums;
-    let head = match call.reads.head(&permit, request).await {
+    let head = match call.reads.head(&permit, request).instrument(call.span()).await {
         Ok(head) => head,
         Err(error) => return Err(read_fault(error, asked)),
     };

@@ -11,6 +11,9 @@ pub trait Reads: Send + Sync + 'static {
     /// HEAD of an object.
     async fn head(&self, permit: &Permit, request: ReadRequest) -> Result<Head, ReadError>;
 
+    /// GET of an object, if it can be answered at once; `None` leaves no trace.
+    fn get_now(&self, permit: &Permit, request: &ReadRequest) -> Option<Answer>;
+
     /// GET of an object.
     async fn get(&self, permit: &Permit, request: ReadRequest) -> Result<Answer, ReadError>;
 
@@ -39,6 +42,10 @@ pub trait Reads: Send + Sync + 'static {
 impl Reads for Arc<Engine> {
     async fn head(&self, permit: &Permit, request: ReadRequest) -> Result<Head, ReadError> {
         Engine::head(self, permit, request).await
+    }
+
+    fn get_now(&self, permit: &Permit, request: &ReadRequest) -> Option<Answer> {
+        Engine::get_now(self, permit, request)
     }
 
     async fn get(&self, permit: &Permit, request: ReadRequest) -> Result<Answer, ReadError> {

@@ -33,6 +33,11 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+/// Half of a hot request's small allocations are the S3 layer's; glibc's allocator took a tenth of
+/// the processor for them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exit code of a failure, and of a wrong usage or configuration.
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;

@@ -15,9 +15,17 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Builds `larder` in release, then builds and runs the measuring program.
+/// Builds `larder` and every program of benches/ in release (a measuring program starts others beside
+/// it), then runs the one that was named.
 pub fn run(options: &Options) -> Result<()> {
-    command::run(&mut command::cargo(&["build", "--release", "-p", "larder"]))?;
+    command::run(&mut command::cargo(&[
+        "build",
+        "--release",
+        "-p",
+        "larder",
+        "-p",
+        "larder-benches",
+    ]))?;
     let program = ["run", "--release", "-p", "larder-benches", "--bin", &options.name, "--"];
     command::run(command::cargo(&program).args(&options.arguments))
 }

@@ -92,7 +92,12 @@ impl Node {
     /// Reads, checks every byte against the version that the answer claims, and tells what it was.
     pub(crate) async fn read(&self, request: ReadRequest) -> Outcome {
         let key = request.name.key.as_str().to_owned();
-        let answer = match self.engine.get(&self.permit, request).await {
+        let now = self.engine.get_now(&self.permit, &request);
+        let answer = match now {
+            Some(answer) => Ok(answer),
+            None => self.engine.get(&self.permit, request).await,
+        };
+        let answer = match answer {
             Ok(answer) => answer,
             Err(ReadError::Origin(reply)) if reply.status == 404 => return Outcome::Absent,
             Err(error) => return Outcome::Refused(error),

@@ -111,6 +111,10 @@ impl Reads for Double {
         Ok(Head { meta: Arc::new(meta), range, source: Source::Disk })
     }
 
+    fn get_now(&self, _permit: &Permit, _request: &ReadRequest) -> Option<Answer> {
+        None
+    }
+
     async fn get(&self, permit: &Permit, request: ReadRequest) -> Result<Answer, ReadError> {
         let (meta, bytes) = self.find(permit, &request)?;
         let range = Self::range(&request, &meta)?;
