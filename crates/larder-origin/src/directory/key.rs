@@ -98,18 +98,18 @@ mod tests {
     use std::path::Path;
 
     fn check(key: &str, expected: Option<&str>) {
-        let got = path(Path::new("/root/bucket"), key).ok();
+        let got = path(Path::new("/origin/bucket"), key).ok();
         assert_eq!(got.as_deref(), expected.map(Path::new), "{key:?}");
     }
 
     #[test]
     fn plain_keys_are_paths() {
-        check("a", Some("/root/bucket/a"));
-        check("a/b c/.hidden", Some("/root/bucket/a/b c/.hidden"));
-        check("a/.larder/b", Some("/root/bucket/a/.larder/b"));
-        check("...", Some("/root/bucket/..."));
-        check("ключ\n", Some("/root/bucket/ключ\n"));
-        check(&"x".repeat(255), Some(&format!("/root/bucket/{}", "x".repeat(255))));
+        check("a", Some("/origin/bucket/a"));
+        check("a/b c/.hidden", Some("/origin/bucket/a/b c/.hidden"));
+        check("a/.larder/b", Some("/origin/bucket/a/.larder/b"));
+        check("...", Some("/origin/bucket/..."));
+        check("ключ\n", Some("/origin/bucket/ключ\n"));
+        check(&"x".repeat(255), Some(&format!("/origin/bucket/{}", "x".repeat(255))));
     }
 
     #[test]
