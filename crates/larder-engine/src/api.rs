@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use http::HeaderMap;
 use larder_model::{
-    ByteRange, Conditions, ErrorReply, ObjectMeta, ObjectName, OriginName, RangeSpec,
+    ByteRange, Conditions, ErrorReply, ObjectKey, ObjectMeta, ObjectName, OriginName, Permit,
+    RangeSpec, RawRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +81,38 @@ pub enum Body {
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
 }
 
+/// A request that goes around the cache: a write, or a read of what is not cached.
+pub struct PassRequest {
+    /// The request, in the origin's names.
+    pub raw: RawRequest,
+    /// What it may change. Anything but [`Changes::Nothing`] needs a permit to write.
+    pub changes: Changes,
+    /// The source of a copy, in the origin's names, with the permit to read it.
+    pub source: Option<(Permit, ObjectName)>,
+}
+
+/// What a request may change at the origin, so that nothing older is served from the cache once it
+/// has been answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Nothing that is cached.
+    Nothing,
+    /// These objects of the request's bucket, in every version.
+    Objects(Vec<ObjectKey>),
+    /// Anything in the request's bucket.
+    Bucket,
+}
+
+/// The origin's answer to a [`PassRequest`], whatever its status.
+pub struct Passed {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, as [`larder_model::RawAnswer`] describes them.
+    pub headers: HeaderMap,
+    /// The body. Its last bytes come after the cache has let go of whatever was changed.
+    pub body: BoxStream<'static, Result<Bytes, ReadError>>,
+}
+
 /// Why there is no answer, or no more of it. The gateway turns each into one S3 error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
@@ -117,6 +151,9 @@ pub enum ReadError {
     /// Retry-After; after it, the connection is closed short.
     #[error("{0} changed while it was being read")]
     Changed(ObjectName),
+    /// The body of the caller's own request broke off; the caller knows why.
+    #[error("the request's body broke off")]
+    BodyBroken,
     /// The permit is not for this request: a defect of the caller, answered with 403.
     #[error("the permit for dataset {dataset} does not cover {name}")]
     NotPermitted {

@@ -8,7 +8,10 @@ use crate::pool::Pool;
 use crate::reader::Reader;
 use crate::shelf::{Pin, Shelf};
 use crate::tasks::Tasks;
-use crate::{Answer, Body, Head, ReadError, ReadRequest, Source, bypass, scribe, steward};
+use crate::{
+    Answer, Body, Head, PassRequest, Passed, ReadError, ReadRequest, Source, bypass, scribe,
+    steward,
+};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -239,6 +242,16 @@ impl Engine {
         }
     }
 
+    /// Passes a request on around the cache.
+    pub async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
+        let shelf = self.of(permit)?;
+        let name = shelf.dataset.name.as_str().to_owned();
+        let answer = shelf.origin.raw(request.raw).await.map_err(|error| plain(name, error))?;
+        let name = shelf.dataset.name.as_str().to_owned();
+        let body = answer.body.map(move |frame| frame.map_err(|error| plain(name.clone(), error)));
+        Ok(Passed { status: answer.status, headers: answer.headers, body: body.boxed() })
+    }
+
     /// One page of keys at the origin, passed through. `request.bucket` is the origin's. What the
     /// caller may show of the page is the gateway's to decide.
     pub async fn list(&self, permit: &Permit, request: ListRequest) -> Result<ListPage, ReadError> {
@@ -453,5 +466,6 @@ fn plain(name: String, error: OriginError) -> ReadError {
             ReadError::Busy { reason: format!("origin {origin}: {reason}"), retry_after }
         }
         OriginError::Unreachable { origin, reason } => ReadError::Unreachable { origin, reason },
+        OriginError::BodyBroken => ReadError::BodyBroken,
     }
 }

@@ -24,5 +24,5 @@ mod shelf;
 mod steward;
 mod tasks;
 
-pub use api::{Answer, Body, Head, ReadError, ReadRequest, Source};
+pub use api::{Answer, Body, Changes, Head, PassRequest, Passed, ReadError, ReadRequest, Source};
 pub use engine::{DatasetStatus, Engine, OpenError, Parts};

@@ -132,6 +132,7 @@ impl Shelf {
             OriginError::Unreachable { origin, reason } => {
                 ReadError::Unreachable { origin, reason }
             }
+            OriginError::BodyBroken => ReadError::BodyBroken,
         }
     }
 

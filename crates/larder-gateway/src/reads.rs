@@ -1,7 +1,7 @@
 //! The port through which the gateway reads. The engine implements it; tests use a double.
 
 use http::HeaderMap;
-use larder_engine::{Answer, Engine, Head, ReadError, ReadRequest};
+use larder_engine::{Answer, Engine, Head, PassRequest, Passed, ReadError, ReadRequest};
 use larder_model::{BucketEntry, BucketName, ListPage, ListRequest, Permit};
 use std::sync::Arc;
 
@@ -36,6 +36,9 @@ pub trait Reads: Send + Sync + 'static {
         permit: &Permit,
         bucket: &BucketName,
     ) -> Result<String, ReadError>;
+
+    /// A request that goes around the cache, in the origin's names.
+    async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError>;
 }
 
 #[async_trait::async_trait]
@@ -74,5 +77,9 @@ impl Reads for Arc<Engine> {
         bucket: &BucketName,
     ) -> Result<String, ReadError> {
         Engine::bucket_location(self, permit, bucket).await
+    }
+
+    async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
+        Engine::pass(self, permit, request).await
     }
 }

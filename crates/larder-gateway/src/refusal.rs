@@ -35,6 +35,7 @@ pub(crate) struct Asked<'a> {
 /// | `Busy` | 503 SlowDown, Retry-After as told |
 /// | `Unreachable` | 503 ServiceUnavailable, Retry-After: 2 |
 /// | `Changed` | 503 ServiceUnavailable, Retry-After: 1 |
+/// | `BodyBroken` | 400 IncompleteBody |
 /// | `NotPermitted` | 403 AccessDenied, and an error in the log: a defect of the gateway |
 pub(crate) fn read_fault(error: ReadError, asked: Asked<'_>) -> Fault {
     match error {
@@ -81,6 +82,11 @@ pub(crate) fn read_fault(error: ReadError, asked: Asked<'_>) -> Fault {
             let message = "The object kept changing while it was being read. Please try again.";
             Fault::unavailable("ServiceUnavailable", message, Duration::from_secs(1))
         }
+        // Whoever made the body has told its own fault already; this is for what is left.
+        ReadError::BodyBroken => Fault::bad(
+            "IncompleteBody",
+            "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+        ),
         ReadError::NotPermitted { dataset, name } => {
             tracing::error!(%dataset, %name, "permit does not cover the request");
             Fault::access_denied()

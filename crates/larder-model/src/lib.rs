@@ -32,8 +32,8 @@ pub use object::{ETag, ObjectMeta, ObjectName, Pinned, Version};
 pub use port::catalog::{Catalog, CatalogChange, CatalogError, ObjectRecord};
 pub use port::clock::{Clock, Timestamp};
 pub use port::origin::{
-    BucketEntry, ErrorReply, FetchRequest, Fetched, HeadRequest, ListDialect, ListPage,
-    ListRequest, ListedObject, Origin, OriginError, Owner,
+    BodyBroken, BucketEntry, ErrorReply, FetchRequest, Fetched, HeadRequest, ListDialect, ListPage,
+    ListRequest, ListedObject, Origin, OriginError, Owner, RawAnswer, RawBody, RawRequest, Trailer,
 };
 pub use port::policy::{
     Decisions, Entry, Event, EventKind, Handle, OnFull, Place, Policy, PolicyInfo, PolicySetup,

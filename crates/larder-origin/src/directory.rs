@@ -115,7 +115,7 @@ impl DirectoryOrigin {
             Err(OriginError::VersionChanged) => Some(412),
             Err(OriginError::RangeNotSatisfiable { .. }) => Some(416),
             Err(OriginError::Busy { .. }) => Some(503),
-            Err(OriginError::Unreachable { .. }) => None,
+            Err(OriginError::Unreachable { .. } | OriginError::BodyBroken) => None,
         };
         self.0.requests.count(operation, status);
     }
@@ -195,6 +195,14 @@ impl Origin for DirectoryOrigin {
     }
 
     /// A folder is in no region: the default one.
+    async fn raw(
+        &self,
+        _request: larder_model::RawRequest,
+    ) -> Result<larder_model::RawAnswer, OriginError> {
+        let reason = "this origin does not pass requests on".to_owned();
+        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
+    }
+
     async fn bucket_location(&self, bucket: &BucketName) -> Result<String, OriginError> {
         let result = self.bucket(bucket).await.map(|_| String::new());
         self.count(Operation::BucketLocation, &result);

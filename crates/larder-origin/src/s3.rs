@@ -252,6 +252,14 @@ impl Origin for S3Origin {
         Ok(headers::replayed(&head.headers))
     }
 
+    async fn raw(
+        &self,
+        _request: larder_model::RawRequest,
+    ) -> Result<larder_model::RawAnswer, OriginError> {
+        let reason = "this origin does not pass requests on".to_owned();
+        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
+    }
+
     async fn bucket_location(&self, bucket: &BucketName) -> Result<String, OriginError> {
         let inner = &self.0;
         let _ticket = inner.exchange.gate.enter().await?;

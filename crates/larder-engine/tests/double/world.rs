@@ -217,6 +217,14 @@ impl Origin for World {
         Ok(http::HeaderMap::new())
     }
 
+    async fn raw(
+        &self,
+        _request: larder_model::RawRequest,
+    ) -> Result<larder_model::RawAnswer, OriginError> {
+        let reason = "this origin does not pass requests on".to_owned();
+        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
+    }
+
     async fn bucket_location(&self, _bucket: &BucketName) -> Result<String, OriginError> {
         Ok(String::new())
     }

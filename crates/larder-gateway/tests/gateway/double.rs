@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue};
-use larder_engine::{Answer, Body, Head, ReadError, ReadRequest, Source};
+use larder_engine::{Answer, Body, Head, PassRequest, Passed, ReadError, ReadRequest, Source};
 use larder_gateway::Reads;
 use larder_model::{
     BucketEntry, BucketName, ByteRange, ETag, ErrorReply, ListDialect, ListPage, ListRequest,
@@ -221,6 +221,12 @@ impl Reads for Double {
 
     async fn bucket_location(&self, _: &Permit, bucket: &BucketName) -> Result<String, ReadError> {
         Ok(if bucket.as_str() == "data" { "cn-hangzhou" } else { "" }.to_owned())
+    }
+
+    async fn pass(&self, _permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
+        let origin = OriginName::new("double").unwrap();
+        let reason = format!("{} is not passed on", request.raw.method);
+        Err(ReadError::Unreachable { origin, reason })
     }
 }
 

@@ -5,7 +5,9 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// An origin's error answer, kept so that the client sees what the origin said.
@@ -61,6 +63,10 @@ pub enum OriginError {
     /// Any other answer: replay it.
     #[error("the origin answered {} {}", .0.status, .0.code)]
     Refused(ErrorReply),
+    /// The stream of a [`RawBody`] ended in an error, and the request was broken off before its last
+    /// byte. Whoever made the stream knows why.
+    #[error("the request's body broke off")]
+    BodyBroken,
 }
 
 /// A request for an object's state.
@@ -188,6 +194,79 @@ pub struct BucketEntry {
     pub created: Option<Timestamp>,
 }
 
+/// A request to be passed on as it is, but for the signature, which becomes ours. Whoever makes one
+/// has chosen its headers; the adapter adds host, date, signature and framing.
+pub struct RawRequest {
+    /// The method.
+    pub method: Method,
+    /// The bucket at the origin; `None` for the service.
+    pub bucket: Option<BucketName>,
+    /// The key at the origin; `None` for the bucket.
+    pub key: Option<ObjectKey>,
+    /// Names and values, decoded, in the client's order. A parameter whose value is empty goes out
+    /// as its name alone.
+    pub query: Vec<(String, String)>,
+    /// Headers to pass on.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: RawBody,
+}
+
+/// The body of a [`RawRequest`], decoded: no aws-chunked framing is left.
+pub enum RawBody {
+    /// None; no Content-Length goes out with GET, HEAD and DELETE, and one of 0 with PUT and POST.
+    Empty,
+    /// All of it. It may be sent again.
+    Whole(Bytes),
+    /// Piece by piece; sent once.
+    Stream {
+        /// How many bytes will come.
+        len: u64,
+        /// The SHA-256 that the client declared and the stream checks, in lower-case hexadecimal.
+        sha256: Option<String>,
+        /// A checksum that is known when the stream has ended.
+        trailer: Option<Trailer>,
+        /// The bytes. The last of them come only once all have been verified, so that a body that
+        /// fails its checks leaves the origin with an incomplete request.
+        bytes: BoxStream<'static, Result<Bytes, BodyBroken>>,
+    },
+}
+
+/// A checksum header that the client sent behind the body, and the stream has verified.
+#[derive(Clone, Debug)]
+pub struct Trailer {
+    /// `x-amz-checksum-…`
+    pub name: HeaderName,
+    /// Filled before the stream ends.
+    pub value: Arc<OnceLock<HeaderValue>>,
+}
+
+/// A body that will not be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body broke off or failed its checks")]
+pub struct BodyBroken;
+
+impl fmt::Debug for RawBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+            Self::Stream { len, .. } => write!(f, "Stream({len} bytes)"),
+        }
+    }
+}
+
+/// The origin's answer to a [`RawRequest`], whatever its status.
+pub struct RawAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// Every header but those of the connection (RFC 9110 §7.6.1), Date and Server. Content-Length
+    /// is kept. What names one exchange (`x-amz-request-id` and its like) is left out.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: BoxStream<'static, Result<Bytes, OriginError>>,
+}
+
 /// An object store. Retries, limits and time-outs are inside; what comes out is final.
 #[async_trait::async_trait]
 pub trait Origin: Send + Sync + 'static {
@@ -211,4 +290,16 @@ pub trait Origin: Send + Sync + 'static {
 
     /// The bucket's location constraint; empty for the default region.
     async fn bucket_location(&self, bucket: &BucketName) -> Result<String, OriginError>;
+
+    /// Passes a request on, and its answer back. Sent again after a failure only where that cannot
+    /// do twice what was asked once: a body that can be sent again, and a method that is idempotent
+    /// or a connection that was never made.
+    ///
+    /// Dropping the call breaks the request off; the origin may or may not have done it.
+    ///
+    /// # Errors
+    ///
+    /// Only [`OriginError::Busy`] (a limit of ours), [`OriginError::Unreachable`] and
+    /// [`OriginError::BodyBroken`]: whatever the origin answers is an answer.
+    async fn raw(&self, request: RawRequest) -> Result<RawAnswer, OriginError>;
 }
