@@ -4,7 +4,7 @@
 //! an operation runs only for a [`Principal`] that s3s has verified or that anonymous mode admits.
 
 use crate::fault::{Fault, XML_TYPE};
-use crate::guard::Guard;
+use crate::guard::{Guard, Passed};
 use crate::host::{AnyName, Domains};
 use crate::id::RequestId;
 use crate::keys::{KeyRing, RingAuth};
@@ -56,6 +56,7 @@ pub struct GatewayConfig {
 pub struct Gateway {
     front: Arc<Front>,
     guard: Guard,
+    keys: Arc<KeyRing>,
     service: S3Service,
     pub(crate) connections: usize,
     pub(crate) grace: Duration,
@@ -140,9 +141,11 @@ impl Gateway {
             metrics: Metrics::register(&registry)?,
             host_id: HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("larder")),
         });
-        let service = signature_check(Route(front.clone()), keys);
+        let domains = front.domains.clone();
+        let service = signature_check(Route(front.clone()), domains, keys.clone());
         let guard = Guard { regions, anonymous, clock };
-        Ok(Arc::new(Self { front, guard, service, connections: connections.max(1), grace }))
+        let connections = connections.max(1);
+        Ok(Arc::new(Self { front, guard, keys, service, connections, grace }))
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -170,8 +173,16 @@ impl Gateway {
         if parts.version != Version::HTTP_2 && !wire.is_sound(bodiless) {
             return self.refuse(Fault::unparsable(), &parts.method, stamp);
         }
-        if let Err(fault) = self.guard.check(&parts, bodiless) {
-            return self.refuse(fault, &parts.method, stamp);
+        match self.guard.check(&parts, bodiless) {
+            Err(fault) => return self.refuse(fault, &parts.method, stamp),
+            Ok(Passed { query, signed: Some(signed) })
+                if bodiless && parts.version == Version::HTTP_11 =>
+            {
+                if let Some(principal) = signed.verify(&parts, &self.keys) {
+                    return self.answer_verified(&parts, &query, &principal, stamp).await;
+                }
+            }
+            Ok(_) => {}
         }
         let method = parts.method.clone();
         parts.extensions.insert(stamp);
@@ -188,8 +199,31 @@ impl Gateway {
         self.refuse(fault, &method, stamp)
     }
 
+    /// The short way, without s3s, for a request whose signature the guard could verify.
+    async fn answer_verified(
+        &self,
+        parts: &http::request::Parts,
+        query: &Query<'_>,
+        principal: &Principal,
+        stamp: Stamp,
+    ) -> Response<Body> {
+        let asked = Asked {
+            method: &parts.method,
+            path: parts.uri.path(),
+            headers: &parts.headers,
+            query,
+            principal,
+            unsigned: false,
+        };
+        let outcome = self.front.perform(asked, stamp.id).await;
+        self.respond(outcome, &parts.method, stamp)
+    }
+
     fn refuse(&self, fault: Fault, method: &Method, stamp: Stamp) -> Response<Body> {
-        let outcome = (None, Operation::Other, Err(fault));
+        self.respond((None, Operation::Other, Err(fault)), method, stamp)
+    }
+
+    fn respond(&self, outcome: Outcome, method: &Method, stamp: Stamp) -> Response<Body> {
         let (status, headers, body) = self.front.close(outcome, method, stamp);
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -199,10 +233,14 @@ impl Gateway {
 }
 
 /// s3s as what it is used for: it checks signatures and hands everything to the route.
-fn signature_check(route: Route, keys: Arc<KeyRing>) -> S3Service {
+pub(crate) fn signature_check(
+    route: impl S3Route,
+    domains: Domains,
+    keys: Arc<KeyRing>,
+) -> S3Service {
     let mut builder = S3ServiceBuilder::new(NoOperations);
     builder.set_auth(RingAuth(keys));
-    builder.set_host(route.0.domains.clone());
+    builder.set_host(domains);
     builder.set_validation(AnyName);
     let mut config = S3Config::default();
     // The guard has held the time against the node's clock; s3s has only the system's.
@@ -233,7 +271,7 @@ impl S3Route for Route {
         let stamp = request.extensions.get::<Stamp>().copied();
         let stamp =
             stamp.unwrap_or_else(|| Stamp { id: RequestId::random(), started: Instant::now() });
-        let outcome = self.0.perform(&request, stamp.id).await;
+        let outcome = self.0.perform_checked(&request, stamp.id).await;
         let (status, headers, body) = self.0.close(outcome, &request.method, stamp);
         let mut response = S3Response::new(body);
         response.status = Some(status);
@@ -244,8 +282,20 @@ impl S3Route for Route {
 
 type Outcome = (Option<Arc<Dataset>>, Operation, Result<Reply, Fault>);
 
+/// A request and who made it.
+struct Asked<'a> {
+    method: &'a Method,
+    path: &'a str,
+    headers: &'a HeaderMap,
+    query: &'a Query<'a>,
+    principal: &'a Principal,
+    /// Whether nobody signed it.
+    unsigned: bool,
+}
+
 impl Front {
-    async fn perform(&self, request: &S3Request<Body>, id: RequestId) -> Outcome {
+    /// A request that has passed s3s.
+    async fn perform_checked(&self, request: &S3Request<Body>, id: RequestId) -> Outcome {
         let principal = match &request.credentials {
             Some(credentials) => Principal::verified(&credentials.access_key),
             None if self.anonymous => Principal::anonymous(),
@@ -254,11 +304,24 @@ impl Front {
         let Some(query) = Query::parse(request.uri.query().unwrap_or_default()) else {
             return (None, Operation::Other, Err(Fault::invalid_uri()));
         };
-        let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let asked = Asked {
+            method: &request.method,
+            path: request.uri.path(),
+            headers: &request.headers,
+            query: &query,
+            principal: &principal,
+            unsigned: request.credentials.is_none(),
+        };
+        self.perform(asked, id).await
+    }
+
+    async fn perform(&self, asked: Asked<'_>, id: RequestId) -> Outcome {
+        let host = asked.headers.get(HOST).and_then(|host| host.to_str().ok());
         let bucket = host.and_then(|host| self.domains.bucket(host));
-        let target = parse_target(request.uri.path(), bucket).map_err(target_fault);
+        let target = parse_target(asked.path, bucket).map_err(target_fault);
         let parsed = target.and_then(|target| {
-            Operation::of(&request.method, &target, &query).map(|operation| (target, operation))
+            let operation = Operation::of(asked.method, &target, asked.query)?;
+            Ok((target, operation))
         });
         let (target, operation) = match parsed {
             Ok(parsed) => parsed,
@@ -267,10 +330,10 @@ impl Front {
         let call = Call {
             reads: &*self.reads,
             rules: &self.rules,
-            principal: &principal,
-            unsigned: request.credentials.is_none(),
-            headers: &request.headers,
-            query: &query,
+            principal: asked.principal,
+            unsigned: asked.unsigned,
+            headers: asked.headers,
+            query: asked.query,
             id,
         };
         let mut seen = None;

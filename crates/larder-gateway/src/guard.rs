@@ -7,14 +7,16 @@
 //!
 //! Invariant: a request that passes is either unsigned on a node that lets anybody in, or carries
 //! exactly one AWS4-HMAC-SHA256 signature whose scope and time are ours and which covers `host` and
-//! every `x-amz-*` header. Whether the signature is right is then s3s's to say. The guard changes
-//! nothing, so it cannot break a signed header.
+//! every `x-amz-*` header. Whether the signature is right is then for [`Signed::verify`] or s3s to
+//! say. The guard changes nothing, so it cannot break a signed header.
 
 mod framing;
 mod scope;
 mod signature;
+mod sigv4;
 
 pub(crate) use signature::signature_mismatch;
+pub(crate) use sigv4::{Signed, derive_key};
 
 use crate::fault::Fault;
 use crate::query::Query;
@@ -33,6 +35,14 @@ pub(crate) struct Guard {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
+/// A request that the guard has passed.
+pub(crate) struct Passed<'p> {
+    /// Its query, decoded.
+    pub(crate) query: Query<'p>,
+    /// Its Authorization header, if it has one; not verified yet.
+    pub(crate) signed: Option<Signed<'p>>,
+}
+
 /// Query parameters of a presigned URL, as S3 spells them.
 const PRESIGN: [&str; 6] = [
     "X-Amz-Algorithm",
@@ -48,7 +58,7 @@ const PRESIGN_V2: [&str; 3] = ["AWSAccessKeyId", "Signature", "Expires"];
 
 impl Guard {
     /// Passes a request on, or answers it. `bodiless`: no byte of a body will follow.
-    pub(crate) fn check(&self, parts: &Parts, bodiless: bool) -> Result<(), Fault> {
+    pub(crate) fn check<'p>(&self, parts: &'p Parts, bodiless: bool) -> Result<Passed<'p>, Fault> {
         framing::check(parts, bodiless)?;
         let query = match parts.uri.query() {
             Some(query) => Query::parse(query).ok_or_else(Fault::invalid_uri)?,
@@ -64,9 +74,15 @@ impl Guard {
         }
         match (authorization.next(), authorization.next(), presigned) {
             (Some(_), Some(_), _) | (Some(_), _, true) => Err(two_kinds()),
-            (Some(header), None, false) => self.check_header(parts, header),
-            (None, _, true) => self.check_presign(parts, &query),
-            (None, _, false) if self.anonymous => Ok(()),
+            (Some(header), None, false) => {
+                let signed = self.check_header(parts, header)?;
+                Ok(Passed { query, signed: Some(signed) })
+            }
+            (None, _, true) => {
+                self.check_presign(parts, &query)?;
+                Ok(Passed { query, signed: None })
+            }
+            (None, _, false) if self.anonymous => Ok(Passed { query, signed: None }),
             (None, _, false) => Err(Fault::access_denied()),
         }
     }

@@ -3,7 +3,9 @@
 //! Invariant: a secret leaves this module only towards s3s's signature check, and no `Debug`, no
 //! error and no log line of the gateway shows one.
 
-use arc_swap::ArcSwap;
+use crate::guard::derive_key;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use ring::hmac;
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 use std::collections::HashMap;
@@ -11,7 +13,22 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Access key ids and their secrets.
-pub struct KeyRing(ArcSwap<HashMap<String, SecretKey>>);
+pub struct KeyRing(ArcSwap<HashMap<String, Entry>>);
+
+/// One key.
+struct Entry {
+    secret: SecretKey,
+    /// The signing key that was derived last: clients sign for one region, and the day changes once
+    /// a day. Goes with the entry, so a replaced secret leaves nothing behind.
+    signing: ArcSwapOption<Signing>,
+}
+
+/// A signing key and what it is for.
+struct Signing {
+    date: String,
+    region: String,
+    key: hmac::Key,
+}
 
 impl KeyRing {
     /// A ring of (access key id, secret).
@@ -24,6 +41,28 @@ impl KeyRing {
         self.0.store(Arc::new(collect(keys)));
     }
 
+    /// The key that signs for a day (`YYYYMMDD`) and a region. `None` when nobody has this access key.
+    pub(crate) fn signing_key(
+        &self,
+        access_key: &str,
+        date: &str,
+        region: &str,
+    ) -> Option<hmac::Key> {
+        let ring = self.0.load();
+        let entry = ring.get(access_key)?;
+        if let Some(signing) = &*entry.signing.load()
+            && signing.date == date
+            && signing.region == region
+        {
+            return Some(signing.key.clone());
+        }
+        let key = derive_key(entry.secret.expose(), date, region);
+        let signing =
+            Signing { date: date.to_owned(), region: region.to_owned(), key: key.clone() };
+        entry.signing.store(Some(Arc::new(signing)));
+        Some(key)
+    }
+
     /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -31,8 +70,9 @@ impl KeyRing {
     }
 }
 
-fn collect(keys: impl IntoIterator<Item = (String, String)>) -> HashMap<String, SecretKey> {
-    keys.into_iter().map(|(id, secret)| (id, SecretKey::from(secret))).collect()
+fn collect(keys: impl IntoIterator<Item = (String, String)>) -> HashMap<String, Entry> {
+    let entry = |secret| Entry { secret: SecretKey::from(secret), signing: ArcSwapOption::empty() };
+    keys.into_iter().map(|(id, secret)| (id, entry(secret))).collect()
 }
 
 impl fmt::Debug for KeyRing {
@@ -48,7 +88,7 @@ pub(crate) struct RingAuth(pub(crate) Arc<KeyRing>);
 impl S3Auth for RingAuth {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.0.0.load().get(access_key) {
-            Some(secret) => Ok(secret.clone()),
+            Some(entry) => Ok(entry.secret.clone()),
             None => Err(s3_error!(InvalidAccessKeyId)),
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use time::{Date, Month};
 
 /// `AKID/YYYYMMDD/REGION/SERVICE/aws4_request`, taken apart and not yet judged.
+#[derive(Clone, Copy)]
 pub(super) struct Credential<'a> {
     pub(super) access_key: &'a str,
     pub(super) date: &'a str,

@@ -1,7 +1,7 @@
 //! The two forms of a signature: Authorization header and presigned query.
 
 use super::scope::{Credential, ScopeFault, parse_amz_date, seconds, show_time};
-use super::{Guard, PRESIGN, unsupported};
+use super::{Guard, PRESIGN, Signed, unsupported};
 use crate::fault::Fault;
 use crate::query::Query;
 use http::header::HOST;
@@ -30,7 +30,11 @@ const PAYLOADS: [&str; 4] = [
 ];
 
 impl Guard {
-    pub(super) fn check_header(&self, parts: &Parts, header: &HeaderValue) -> Result<(), Fault> {
+    pub(super) fn check_header<'p>(
+        &self,
+        parts: &'p Parts,
+        header: &'p HeaderValue,
+    ) -> Result<Signed<'p>, Fault> {
         let header = header.to_str().map_err(|_| malformed("it is not ASCII"))?;
         let (algorithm, fields) = header.split_once(' ').unwrap_or((header, ""));
         if algorithm != ALGORITHM {
@@ -41,7 +45,7 @@ impl Guard {
                     .with("ArgumentName", "Authorization")
             });
         }
-        let (credential, signed, signature) = take_apart(fields)?;
+        let (credential, names, signature) = take_apart(fields)?;
         let credential =
             Credential::parse(credential).ok_or_else(|| malformed(EXPECTED_CREDENTIAL))?;
         let date = only(parts, &X_AMZ_DATE)?.ok_or_else(|| {
@@ -60,8 +64,9 @@ impl Guard {
         if now.abs_diff(at) > MAX_SKEW_S as u64 {
             return Err(skewed(date, now));
         }
-        check_payload(only(parts, &X_AMZ_CONTENT_SHA256)?)?;
-        check_signed(parts, signed)
+        let payload = check_payload(only(parts, &X_AMZ_CONTENT_SHA256)?)?;
+        check_signed(parts, names)?;
+        Ok(Signed { credential, names, signature, date, payload })
     }
 
     pub(super) fn check_presign(&self, parts: &Parts, query: &Query<'_>) -> Result<(), Fault> {
@@ -188,7 +193,7 @@ fn check_signed(parts: &Parts, signed: &str) -> Result<(), Fault> {
         .with("HeadersNotSigned", unsigned.join(", ")))
 }
 
-fn check_payload(payload: Option<&str>) -> Result<(), Fault> {
+fn check_payload(payload: Option<&str>) -> Result<&str, Fault> {
     let Some(payload) = payload else {
         return Err(Fault::bad(
             "InvalidRequest",
@@ -196,7 +201,7 @@ fn check_payload(payload: Option<&str>) -> Result<(), Fault> {
         ));
     };
     if is_digest(payload) || PAYLOADS.contains(&payload) {
-        return Ok(());
+        return Ok(payload);
     }
     Err(Fault::invalid_argument(
         "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
