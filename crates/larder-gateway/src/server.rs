@@ -305,12 +305,10 @@ impl Wire {
     }
 
     /// Looks at bytes that came behind the byte `last`.
-    fn look(&self, mut last: u8, bytes: &[u8]) {
-        for byte in bytes {
-            if *byte == b'\n' && last != b'\r' {
-                self.bare_lf.store(true, Ordering::Relaxed);
-            }
-            last = *byte;
+    fn look(&self, last: u8, bytes: &[u8]) {
+        let bare = |at: usize| at.checked_sub(1).map_or(last, |before| bytes[before]) != b'\r';
+        if memchr::memchr_iter(b'\n', bytes).any(bare) {
+            self.bare_lf.store(true, Ordering::Relaxed);
         }
     }
 }

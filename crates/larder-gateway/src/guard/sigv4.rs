@@ -62,7 +62,9 @@ impl Signed<'_> {
         }
         let mut last = "";
         for name in self.names.split(';') {
-            if name <= last || name == "authorization" || name.bytes().any(|b| b.is_ascii_uppercase())
+            if name <= last
+                || name == "authorization"
+                || name.bytes().any(|b| b.is_ascii_uppercase())
             {
                 return None;
             }
@@ -90,7 +92,8 @@ impl Signed<'_> {
         let _ = hex::encode_to_slice(digest.as_ref(), &mut hash);
         let Credential { date, region, .. } = self.credential;
         let mut text = Vec::with_capacity(192);
-        let pieces = ["AWS4-HMAC-SHA256\n", self.date, "\n", date, "/", region, "/s3/aws4_request\n"];
+        let pieces =
+            ["AWS4-HMAC-SHA256\n", self.date, "\n", date, "/", region, "/s3/aws4_request\n"];
         for piece in pieces {
             text.extend_from_slice(piece.as_bytes());
         }
@@ -104,7 +107,9 @@ pub(crate) fn derive_key(secret: &str, date: &str, region: &str) -> hmac::Key {
     let key = |bytes: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, bytes);
     let step = |from: hmac::Key, field: &str| key(hmac::sign(&from, field.as_bytes()).as_ref());
     let first = key(format!("AWS4{secret}").as_bytes());
-    ["s3", "aws4_request"].iter().fold(step(step(first, date), region), |from, field| step(from, field))
+    ["s3", "aws4_request"]
+        .iter()
+        .fold(step(step(first, date), region), |from, field| step(from, field))
 }
 
 /// Whether `text` is encoded just as the canonical form has it: unreserved characters plain, all
@@ -201,9 +206,14 @@ mod units {
         ] {
             assert_eq!(is_canonical_query(query), expected, "{query}");
         }
-        for (value, expected) in
-            [("", true), ("a b", true), ("a  b", false), (" a", false), ("a ", false), ("a\tb", false)]
-        {
+        for (value, expected) in [
+            ("", true),
+            ("a b", true),
+            ("a  b", false),
+            (" a", false),
+            ("a ", false),
+            ("a\tb", false),
+        ] {
             let header = HeaderValue::from_bytes(value.as_bytes()).unwrap();
             assert_eq!(is_normal(&header), expected, "{value:?}");
         }

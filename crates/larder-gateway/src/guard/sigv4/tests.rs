@@ -65,11 +65,13 @@ fn pick<'a>(rng: &mut StdRng, from: &[&'a str]) -> &'a str {
 
 /// A request that is signed rightly, in one of the many ways in which clients write one.
 fn draft(rng: &mut StdRng) -> Draft {
-    let pieces = ["a", "B7", "-_.~", "/", "//", " ", "+", "%", "\u{fc}", "к", "..", "=", "&", ":", "@"];
+    let pieces =
+        ["a", "B7", "-_.~", "/", "//", " ", "+", "%", "\u{fc}", "к", "..", "=", "&", ":", "@"];
     let key: String = (0..rng.random_range(1..8)).map(|_| pick(rng, &pieces)).collect();
     let encoded: Vec<String> = key.split('/').map(encode).collect();
     let path = format!("/data/{}", encoded.join("/"));
-    let names = ["x-id", "versionId", "list-type", "prefix", "response-content-type", "a b", "partNumber"];
+    let names =
+        ["x-id", "versionId", "list-type", "prefix", "response-content-type", "a b", "partNumber"];
     let mut query: Vec<(String, String)> = Vec::new();
     for _ in 0..rng.random_range(0..3) {
         let value = pick(rng, &["GetObject", "2", "", "a/b c", "\u{fc}+", "x=y"]);
@@ -96,7 +98,10 @@ fn draft(rng: &mut StdRng) -> Draft {
         expires: String::new(),
     };
     let mut headers = vec![
-        ("host".to_owned(), pick(rng, &["127.0.0.1:9000", "s3.local", "train.s3.local"]).to_owned()),
+        (
+            "host".to_owned(),
+            pick(rng, &["127.0.0.1:9000", "s3.local", "train.s3.local"]).to_owned(),
+        ),
         ("x-amz-content-sha256".to_owned(), signing.payload.clone()),
         ("x-amz-date".to_owned(), signing.amz_date()),
     ];
@@ -114,8 +119,7 @@ fn draft(rng: &mut StdRng) -> Draft {
     }
     let method = pick(rng, &["GET", "HEAD"]);
     let method = if method == "GET" { "GET" } else { "HEAD" };
-    let signable =
-        Signable { method, path: &path, query: query.clone(), headers: headers.clone() };
+    let signable = Signable { method, path: &path, query: query.clone(), headers: headers.clone() };
     let authorization = signing.authorization(&signable);
     headers.push(("authorization".to_owned(), authorization));
     let query = sign::encode_query(&query);
