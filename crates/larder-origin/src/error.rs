@@ -19,6 +19,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The certificates to trust cannot be used.
+    #[error("origin {origin}: its ca cannot be used: {reason}")]
+    Ca {
+        /// The origin.
+        origin: OriginName,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A limit that would let nothing through.
     #[error("origin {origin}: {limit} must be at least 1")]
     Limit {

@@ -47,6 +47,44 @@ pub(crate) fn replayed(answer: &HeaderMap) -> HeaderMap {
     kept
 }
 
+/// Headers of one connection (RFC 9110 §7.6.1), and of the server that answered.
+const CONNECTION: [&str; 11] = [
+    "connection",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-connection",
+    "server",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The headers of `answer` to pass on to whoever made the request: all but those of the connection
+/// and those that name one exchange.
+pub(crate) fn passed(answer: &HeaderMap) -> HeaderMap {
+    let named: Vec<String> = answer
+        .get_all(http::header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    let mut kept = HeaderMap::new();
+    for (name, value) in answer {
+        let text = name.as_str();
+        let dropped = CONNECTION.contains(&text)
+            || EXCHANGE.contains(&text)
+            || named.iter().any(|named| named == text);
+        if !dropped {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
 fn is_replayed(name: &HeaderName) -> bool {
     let text = name.as_str();
     KEPT.contains(name)
@@ -96,7 +134,7 @@ impl ContentRange {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContentRange, replayed};
+    use super::{ContentRange, passed, replayed};
     use http::{HeaderMap, HeaderName, HeaderValue};
 
     #[test]
@@ -122,6 +160,28 @@ mod tests {
         assert_eq!(kept["etag"], "\"ABCdef\"");
         assert_eq!(kept.get_all("x-amz-meta-a").iter().count(), 2);
         assert_eq!(kept["x-amz-meta-b"].as_bytes(), b"caf\xe9");
+    }
+
+    #[test]
+    fn all_but_the_connections_own_is_passed_on() {
+        let mut answer = HeaderMap::new();
+        for (name, value) in [
+            ("content-length", "3"),
+            ("location", "/there"),
+            ("x-unheard-of", "kept"),
+            ("connection", "close, X-Hop"),
+            ("x-hop", "no"),
+            ("transfer-encoding", "chunked"),
+            ("server", "no"),
+            ("date", "no"),
+            ("x-amz-request-id", "no"),
+            ("x-amz-version-id", "v1"),
+        ] {
+            answer.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let mut kept: Vec<_> = passed(&answer).keys().map(ToString::to_string).collect();
+        kept.sort();
+        assert_eq!(kept, ["content-length", "location", "x-amz-version-id", "x-unheard-of"]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The counter of requests that went to an origin.
 
 use crate::ConfigError;
-use larder_model::OriginName;
+use http::Method;
+use larder_model::{OriginName, RawRequest};
 use prometheus::{IntCounterVec, Opts, Registry};
 
 /// What is asked of an origin; the `operation` label.
@@ -16,9 +17,30 @@ pub(crate) enum Operation {
     ListBuckets,
     HeadBucket,
     BucketLocation,
+    Copy,
+    Post,
+    Other,
 }
 
 impl Operation {
+    /// What a request that is passed on does to the origin, roughly: an operation of multipart
+    /// uploads is an `upload`, and a sub-resource is counted by its method.
+    pub(crate) fn of(request: &RawRequest) -> Self {
+        let asked = |name: &str| request.query.iter().any(|(asked, _)| asked == name);
+        let upload = asked("uploads") || asked("uploadId");
+        match request.method {
+            _ if upload => Self::Upload,
+            Method::GET => Self::Get,
+            Method::HEAD => Self::Head,
+            Method::PUT if request.headers.contains_key("x-amz-copy-source") => Self::Copy,
+            Method::PUT => Self::Put,
+            Method::DELETE => Self::Delete,
+            Method::POST if asked("delete") => Self::Delete,
+            Method::POST => Self::Post,
+            _ => Self::Other,
+        }
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -30,6 +52,9 @@ impl Operation {
             Self::ListBuckets => "list_buckets",
             Self::HeadBucket => "head_bucket",
             Self::BucketLocation => "bucket_location",
+            Self::Copy => "copy",
+            Self::Post => "post",
+            Self::Other => "other",
         }
     }
 }

@@ -5,12 +5,20 @@
 
 mod answer;
 mod body;
+mod chunked;
 mod client;
 mod credentials;
+mod endpoint;
 mod exchange;
 mod failure;
 mod list;
+mod prepare;
 mod probe;
+mod raw;
+mod resolve;
+mod sign;
+mod upload;
+mod wire;
 
 pub use credentials::{AccessKey, SharedCredentials};
 
@@ -21,16 +29,18 @@ use answer::Wanted;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use body::Transfer;
+use endpoint::Endpoint;
 use exchange::{Exchange, Failed};
 use failure::Asked;
 use futures_util::StreamExt as _;
 use http::HeaderMap;
 use larder_model::{
     BucketEntry, BucketName, FetchRequest, Fetched, HeadRequest, ListPage, ListRequest, ObjectMeta,
-    ObjectName, Origin, OriginError, OriginName,
+    ObjectName, Origin, OriginError, OriginName, RawAnswer, RawRequest,
 };
 use probe::Head;
 use std::sync::Arc;
+use wire::Wire;
 
 /// Pages of buckets that are followed at most: a million buckets.
 const BUCKET_PAGES: usize = 100;
@@ -86,6 +96,8 @@ pub struct S3Config {
     pub addressing: Option<Addressing>,
     /// The keys; replaceable.
     pub credentials: SharedCredentials,
+    /// Certificates, as PEM, that are trusted in the place of the system's.
+    pub ca: Option<Vec<u8>>,
     /// How much, how long, how often.
     pub limits: OriginLimits,
 }
@@ -99,12 +111,15 @@ struct Inner {
     client: Client,
     dialect: Dialect,
     exchange: Exchange,
+    wire: Wire,
 }
 
 impl S3Origin {
     /// Sets up the client. Opens no connection: an origin that is down is found out by requests.
     pub fn new(config: S3Config, registry: &prometheus::Registry) -> Result<Self, ConfigError> {
-        let client = client::build(&config)?;
+        let endpoint = Endpoint::of(&config)?;
+        let connector = client::connector(&config, &endpoint)?;
+        let client = client::build(&config, endpoint.addressing, connector.clone());
         let exchange = Exchange {
             gate: Gate::new(&config.name, &config.limits)?,
             requests: Requests::register(&config.name, registry)?,
@@ -112,7 +127,8 @@ impl S3Origin {
             limits: config.limits,
             keys: config.credentials,
         };
-        Ok(Self(Arc::new(Inner { client, dialect: config.dialect, exchange })))
+        let wire = Wire { connector, endpoint, region: config.region };
+        Ok(Self(Arc::new(Inner { client, dialect: config.dialect, exchange, wire })))
     }
 }
 
@@ -252,14 +268,6 @@ impl Origin for S3Origin {
         Ok(headers::replayed(&head.headers))
     }
 
-    async fn raw(
-        &self,
-        _request: larder_model::RawRequest,
-    ) -> Result<larder_model::RawAnswer, OriginError> {
-        let reason = "this origin does not pass requests on".to_owned();
-        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
-    }
-
     async fn bucket_location(&self, bucket: &BucketName) -> Result<String, OriginError> {
         let inner = &self.0;
         let _ticket = inner.exchange.gate.enter().await?;
@@ -275,5 +283,9 @@ impl Origin for S3Origin {
             .map_err(|failed| inner.error(&what(), Asked::default(), failed))?;
         let location = answer.location_constraint();
         Ok(location.map(|location| location.as_str().to_owned()).unwrap_or_default())
+    }
+
+    async fn raw(&self, request: RawRequest) -> Result<RawAnswer, OriginError> {
+        self.0.raw(request).await
     }
 }

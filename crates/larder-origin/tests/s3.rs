@@ -128,6 +128,7 @@ impl Double {
             region: "us-east-1".into(),
             addressing: Some(Addressing::Path),
             credentials: keys.clone(),
+            ca: None,
             limits,
         };
         let origin = S3Origin::new(config, &registry).unwrap();
@@ -732,6 +733,7 @@ async fn an_unusable_endpoint_is_refused() {
                 secret: "s".into(),
                 session_token: None,
             }),
+            ca: None,
             limits: OriginLimits::default(),
         };
         let failed = S3Origin::new(config, &Registry::new()).unwrap_err();

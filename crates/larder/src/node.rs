@@ -243,6 +243,7 @@ fn s3_config(rule: &OriginRule, s3: &S3Rule, credentials: SharedCredentials) -> 
         region: s3.region.clone(),
         addressing: Some(addressing),
         credentials,
+        ca: None,
         limits: OriginLimits {
             requests_per_second: s3.max_requests_per_second,
             in_flight: s3.max_requests_in_flight as usize,

@@ -9,6 +9,7 @@ use crate::{error, headers};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use bytes::Bytes;
+use http::HeaderMap;
 use larder_model::{ErrorReply, OriginError, OriginName};
 use std::error::Error;
 use std::time::Duration;
@@ -97,6 +98,34 @@ impl Failure {
         }
     }
 
+    /// Reads an error answer that did not go through the SDK. Unlike [`Failure::read`], it keeps all
+    /// headers that are not the connection's.
+    pub(super) fn of_answer(
+        status: u16,
+        all: &HeaderMap,
+        body: Bytes,
+        keys: &SharedCredentials,
+    ) -> Self {
+        let code = element(&body, "Code").unwrap_or_default();
+        let mut kept = headers::passed(all);
+        if kept.values().any(|value| keys.occur_in(value.as_bytes())) {
+            kept.clear();
+        }
+        let reply = concealed(status, &code, &body, keys).unwrap_or_else(|| ErrorReply {
+            status,
+            message: element(&body, "Message").unwrap_or_default(),
+            code,
+            headers: kept,
+            body,
+        });
+        Self::Answer { reply, retry_after: headers::retry_after(all), size: None }
+    }
+
+    /// Whether the origin refused for the number of requests, so that it has done nothing.
+    pub(super) fn is_throttling(&self) -> bool {
+        matches!(self, Self::Answer { reply, .. } if is_throttling(reply))
+    }
+
     /// Whether the same request may succeed a little later.
     pub(super) fn is_transient(&self) -> bool {
         match self {
@@ -181,33 +210,38 @@ fn answer(code: &str, message: &str, raw: &HttpResponse, keys: &SharedCredential
         .and_then(headers::ContentRange::parse)
         .and_then(|range| range.size)
         .or_else(|| actual_size(body));
-    let secret = ABOUT_OUR_KEYS.contains(&code) || keys.occur_in(body);
-    let reply = if secret {
-        let told = if code.is_empty() { "an error about its keys" } else { code };
-        let told = format!("The origin refused the proxy's own request with {told}.");
-        error::reply(
-            status,
-            if ABOUT_OUR_KEYS.contains(&code) { "AccessDenied" } else { code },
-            told,
-        )
-    } else {
-        ErrorReply {
-            status,
-            code: code.to_owned(),
-            message: message.to_owned(),
-            headers: headers::replayed(&all),
-            body: Bytes::copy_from_slice(&body[..body.len().min(BODY_BYTES)]),
-        }
-    };
+    let reply = concealed(status, code, body, keys).unwrap_or_else(|| ErrorReply {
+        status,
+        code: code.to_owned(),
+        message: message.to_owned(),
+        headers: headers::replayed(&all),
+        body: Bytes::copy_from_slice(&body[..body.len().min(BODY_BYTES)]),
+    });
     Failure::Answer { reply, retry_after: headers::retry_after(&all), size }
+}
+
+/// What is told instead of an answer about our keys; `None` for any other.
+fn concealed(status: u16, code: &str, body: &[u8], keys: &SharedCredentials) -> Option<ErrorReply> {
+    let ours = ABOUT_OUR_KEYS.contains(&code);
+    if !ours && !keys.occur_in(body) {
+        return None;
+    }
+    let named = if code.is_empty() { "an error about its keys" } else { code };
+    let told = format!("The origin refused the proxy's own request with {named}.");
+    Some(error::reply(status, if ours { "AccessDenied" } else { code }, told))
 }
 
 /// `<ActualObjectSize>` of an `InvalidRange` error.
 fn actual_size(body: &[u8]) -> Option<u64> {
+    element(body, "ActualObjectSize")?.parse().ok()
+}
+
+/// The text of the first element of this name in an error's XML.
+pub(super) fn element(body: &[u8], name: &str) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
-    let (_, rest) = text.split_once("<ActualObjectSize>")?;
-    let (digits, _) = rest.split_once('<')?;
-    digits.trim().parse().ok()
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once('<')?;
+    Some(text.trim().to_owned())
 }
 
 /// An error and its causes in one line.
