@@ -157,7 +157,7 @@ async fn adopt(shelf: &Arc<Shelf>, policy: &mut dyn Policy, own: Vec<(ObjectReco
         }
         drop(ledger);
         // The policy hears of them batch by batch, so that the journal stays short.
-        steward::round(shelf, policy);
+        steward::round(shelf, policy).await;
     }
     if lost > 0 {
         tracing::warn!(dataset = %shelf.dataset.name, blocks = lost, "blocks of the catalog are not in the store any more");

@@ -34,16 +34,17 @@ pub(crate) async fn run(
         if shelf.ledger().journal.len() < BATCH {
             tokio::time::sleep(GATHER).await;
         }
-        round(&shelf, policy.as_mut());
+        round(&shelf, policy.as_mut()).await;
     }
 }
 
-/// One round: everything that happened, then room.
-pub(crate) fn round(shelf: &Shelf, policy: &mut dyn Policy) {
-    tell(shelf, policy);
+/// One round: everything that happened, then room. Lets others run after each batch: a round may be
+/// long, and a policy slow.
+pub(crate) async fn round(shelf: &Shelf, policy: &mut dyn Policy) {
+    tell(shelf, policy).await;
     while let Some(need) = need(shelf) {
-        let freed = make_room(shelf, policy, need);
-        tell(shelf, policy);
+        let freed = make_room(shelf, policy, need).await;
+        tell(shelf, policy).await;
         if freed == 0 {
             break;
         }
@@ -54,7 +55,7 @@ pub(crate) fn round(shelf: &Shelf, policy: &mut dyn Policy) {
 }
 
 /// Hands the journal to the policy, batch by batch.
-fn tell(shelf: &Shelf, policy: &mut dyn Policy) {
+async fn tell(shelf: &Shelf, policy: &mut dyn Policy) {
     let batch = shelf.ledger().journal.take();
     shelf.meters.dropped_events.inc_by(batch.dropped);
     let now = shelf.clock.now().0;
@@ -66,8 +67,11 @@ fn tell(shelf: &Shelf, policy: &mut dyn Policy) {
         shelf.meters.batches.inc();
         let refused =
             |(handle, place): &(Handle, Place)| (*place == Place::Skip).then_some(*handle);
-        let mut ledger = shelf.ledger();
-        decisions.place.iter().filter_map(refused).for_each(|handle| ledger.refuse(handle));
+        {
+            let mut ledger = shelf.ledger();
+            decisions.place.iter().filter_map(refused).for_each(|handle| ledger.refuse(handle));
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -85,7 +89,7 @@ fn need(shelf: &Shelf) -> Option<u64> {
 }
 
 /// Evicts what the policy nominates, until `need` bytes are free. Tells how many bytes went.
-fn make_room(shelf: &Shelf, policy: &mut dyn Policy, need: u64) -> u64 {
+async fn make_room(shelf: &Shelf, policy: &mut dyn Policy, need: u64) -> u64 {
     let mut freed = 0;
     while freed < need {
         let victims = policy.victims(shelf.clock.now().0, need - freed, MOST_VICTIMS);
@@ -94,7 +98,7 @@ fn make_room(shelf: &Shelf, policy: &mut dyn Policy, need: u64) -> u64 {
         let bytes: u64 = gone.iter().map(|block| block.bytes).sum();
         freed += bytes;
         // The removals are what makes the next nomination another one.
-        tell(shelf, policy);
+        tell(shelf, policy).await;
         if bytes == 0 {
             break;
         }
