@@ -219,13 +219,30 @@ async fn offer(shelf: &Arc<Shelf>, ticket: Ticket, block: Block) {
         shelf.starved.fetch_add(len, Ordering::AcqRel);
         return;
     }
-    match shelf.store.store(&shelf.pool_name, block).await {
-        Stored::Kept => {
-            if !shelf.ledger().confirm(ticket) {
-                shelf.store.remove(&shelf.pool_name, key);
-            }
-        }
-        Stored::Dropped => shelf.ledger().retract(ticket),
+    let room = Room { shelf, ticket };
+    if shelf.store.store(&shelf.pool_name, block).await == Stored::Kept && !room.confirm() {
+        shelf.store.remove(&shelf.pool_name, key);
+    }
+}
+
+/// The room that a block on its way to the store has taken. Given back unless the store confirms,
+/// also when the store panics.
+struct Room<'a> {
+    shelf: &'a Shelf,
+    ticket: Ticket,
+}
+
+impl Room<'_> {
+    /// The store has the block. `false` when its object changed meanwhile.
+    fn confirm(&self) -> bool {
+        self.shelf.ledger().confirm(self.ticket)
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        // Does nothing to a block that was confirmed.
+        self.shelf.ledger().retract(self.ticket);
     }
 }
 
