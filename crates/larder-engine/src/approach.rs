@@ -7,8 +7,9 @@
 use crate::arriving::{Arriving, End};
 use crate::fill;
 use crate::flying::{Fills, Flying};
-use crate::ledger::{Asked, Ledger};
+use crate::ledger::Ledger;
 use crate::meters::Cause;
+use crate::pin::Flight;
 use crate::shelf::{Pin, Shelf, lock};
 use crate::{ReadError, Source};
 use larder_model::{Block, Load, ObjectMeta, ObjectName, Pinned, Reserve};
@@ -196,12 +197,12 @@ impl Shelf {
         self: &Arc<Self>,
         name: &ObjectName,
         meta: &Arc<ObjectMeta>,
-        asked: Asked,
+        flight: &Flight,
         checksums: bool,
         run: Range<u64>,
     ) -> Option<(Pin, Option<Taken>)> {
         let mut fills = lock(&self.fills);
-        let pin = self.observe(name, meta, asked, checksums)?;
+        let pin = self.observe(name, meta, flight, checksums)?;
         let taken = self.take_up(&mut fills, &pin, run, 0);
         Some((pin, taken))
     }

@@ -7,7 +7,7 @@ use crate::shelf::Shelf;
 use crate::{Answer, Body, Head, ReadError, ReadRequest, Source};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use larder_model::{ByteRange, FetchRequest, HeadRequest, ObjectMeta};
+use larder_model::{ByteRange, FetchRequest, Fetched, HeadRequest, ObjectMeta};
 use std::sync::Arc;
 
 /// The state of one part, as the origin tells it.
@@ -27,26 +27,25 @@ async fn state(shelf: &Shelf, request: &ReadRequest) -> Result<ObjectMeta, ReadE
 }
 
 /// The bytes, as the origin tells them. `known` is the object's state where it was just asked for:
-/// a range needs the size. The body is of one answer, so of one version.
+/// a range needs the size. `first` is the answer that told it, which will do if it brings just the
+/// bytes that are wanted. The body is of one answer, so of one version.
 pub(crate) async fn get(
     shelf: &Arc<Shelf>,
     request: &ReadRequest,
     known: Option<Arc<ObjectMeta>>,
+    first: Option<Fetched>,
 ) -> Result<Answer, ReadError> {
     let wanted = match &known {
         Some(meta) => settle(request, meta)?,
         None => None,
     };
     shelf.missed(Cause::Bypass);
-    let fetch = FetchRequest {
-        name: request.name.clone(),
-        range: wanted,
-        if_match: None,
-        part_number: request.part_number,
-        checksums: request.checksums,
+    let whole = |meta: &Arc<ObjectMeta>| ByteRange::new(0, meta.size);
+    let all = known.as_ref().map(|meta| wanted.or(whole(meta)));
+    let fetched = match first.filter(|first| all == Some(first.range)) {
+        Some(first) => first,
+        None => fetch(shelf, request, wanted).await?,
     };
-    let fetched = shelf.origin.fetch(fetch).await;
-    let fetched = fetched.map_err(|error| shelf.refusal(&request.name, error))?;
     let meta = Arc::new(fetched.meta);
     // The state may be another one than the one that was asked for first; then so is the range.
     if settle(request, &meta)? != wanted && known.is_some() {
@@ -75,6 +74,22 @@ pub(crate) async fn get(
         ),
     };
     Ok(Answer { meta, range, source: Source::Origin, body })
+}
+
+async fn fetch(
+    shelf: &Shelf,
+    request: &ReadRequest,
+    range: Option<ByteRange>,
+) -> Result<Fetched, ReadError> {
+    let fetch = FetchRequest {
+        name: request.name.clone(),
+        range,
+        if_match: None,
+        part_number: request.part_number,
+        checksums: request.checksums,
+    };
+    let fetched = shelf.origin.fetch(fetch).await;
+    fetched.map_err(|error| shelf.refusal(&request.name, error))
 }
 
 /// A part that is the whole object is still answered with 206 by S3, but origins that ignore

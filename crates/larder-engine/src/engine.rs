@@ -8,17 +8,14 @@ use crate::pool::Pool;
 use crate::reader::Reader;
 use crate::shelf::{Pin, Shelf};
 use crate::tasks::Tasks;
-use crate::{
-    Answer, Body, Head, PassRequest, Passed, ReadError, ReadRequest, Source, bypass, scribe,
-    steward,
-};
+use crate::{Answer, Body, Head, ReadError, ReadRequest, Source, bypass, scribe, steward};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use larder_model::{
-    BlockStore, BucketEntry, BucketName, BucketRule, Budget, ByteRange, Catalog, Clock, Dataset,
-    DatasetName, ListPage, ListRequest, ObjectMeta, ObjectName, Origin, OriginError, OriginName,
-    Permit, Policy, PoolName, PoolSpec, RangeSpec, Verdict,
+    Access, BlockStore, BucketEntry, BucketName, BucketRule, Budget, ByteRange, Catalog, Clock,
+    Dataset, DatasetName, Freshness, ListPage, ListRequest, ObjectMeta, ObjectName, Origin,
+    OriginError, OriginName, Permit, Policy, PoolName, PoolSpec, RangeSpec, Verdict,
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -86,7 +83,7 @@ pub struct DatasetStatus {
 
 /// The data path of one node.
 pub struct Engine {
-    shelves: HashMap<DatasetName, Arc<Shelf>>,
+    pub(crate) shelves: HashMap<DatasetName, Arc<Shelf>>,
     catalog: Option<Arc<dyn Catalog>>,
     budget: Budget,
     tasks: Tasks,
@@ -115,6 +112,7 @@ impl Engine {
         let mut policies = Vec::new();
         let table_limit =
             (parts.budget.limit() / TABLE_SHARE / parts.datasets.len().max(1) as u64).max(1 << 20);
+        let all: Vec<_> = parts.datasets.iter().map(|(dataset, _)| dataset.clone()).collect();
         for (dataset, policy) in parts.datasets {
             let pool = pool(&mut pools, &parts.pools, &dataset)?;
             let origin = parts.origins.iter().find(|origin| *origin.name() == dataset.origin);
@@ -125,10 +123,15 @@ impl Engine {
             let persistent = parts.store.persistent(&dataset.pool());
             let stir = Arc::new(Notify::new());
             pool.join(stir.clone());
+            let mut ledger = Ledger::new(pool.clone(), table_limit, parts.catalog.is_some());
+            if written(&dataset, &all) {
+                // Restored entries bear tick 0.
+                ledger.doubt_all(1);
+            }
             let shelf = Arc::new(Shelf {
                 pool_name: dataset.pool(),
                 meters: meters.dataset(&dataset.name, info.name.as_str(), persistent),
-                ledger: Mutex::new(Ledger::new(pool.clone(), table_limit, parts.catalog.is_some())),
+                ledger: Mutex::new(ledger),
                 pool,
                 policy: info,
                 origin,
@@ -179,7 +182,7 @@ impl Engine {
                 let source = if asked { Source::Origin } else { Source::Memory };
                 (pin.pinned.meta.clone(), source)
             }
-            Outcome::Uncacheable(meta) => (meta, Source::Origin),
+            Outcome::Uncacheable(meta, _) => (meta, Source::Origin),
         };
         let range = settle(&request, &meta)?;
         Ok(Head { meta, range, source })
@@ -218,7 +221,7 @@ impl Engine {
     pub async fn get(&self, permit: &Permit, request: ReadRequest) -> Result<Answer, ReadError> {
         let shelf = self.shelf(permit, &request.name)?;
         if request.part_number.is_some() {
-            return bypass::get(shelf, &request, None).await;
+            return bypass::get(shelf, &request, None, None).await;
         }
         let checksums = request.checksums && request.range.is_none();
         // With conditions the state comes first: a 304 should not cost the body.
@@ -231,8 +234,8 @@ impl Engine {
         loop {
             tries -= 1;
             match shelf.pin(&request.name, need).await? {
-                Outcome::Uncacheable(meta) => {
-                    return bypass::get(shelf, &request, Some(meta)).await;
+                Outcome::Uncacheable(meta, first) => {
+                    return bypass::get(shelf, &request, Some(meta), first).await;
                 }
                 Outcome::Pinned { pin, .. } => match read(shelf, pin, &request).await {
                     Err(ReadError::Changed(_)) if tries > 0 => {}
@@ -240,16 +243,6 @@ impl Engine {
                 },
             }
         }
-    }
-
-    /// Passes a request on around the cache.
-    pub async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
-        let shelf = self.of(permit)?;
-        let name = shelf.dataset.name.as_str().to_owned();
-        let answer = shelf.origin.raw(request.raw).await.map_err(|error| plain(name, error))?;
-        let name = shelf.dataset.name.as_str().to_owned();
-        let body = answer.body.map(move |frame| frame.map_err(|error| plain(name.clone(), error)));
-        Ok(Passed { status: answer.status, headers: answer.headers, body: body.boxed() })
     }
 
     /// One page of keys at the origin, passed through. `request.bucket` is the origin's. What the
@@ -324,7 +317,7 @@ impl Engine {
         }
     }
 
-    fn of(&self, permit: &Permit) -> Result<&Arc<Shelf>, ReadError> {
+    pub(crate) fn of(&self, permit: &Permit) -> Result<&Arc<Shelf>, ReadError> {
         let dataset = &permit.dataset().name;
         self.shelves.get(dataset).ok_or_else(|| ReadError::NotPermitted {
             dataset: dataset.to_string(),
@@ -333,7 +326,11 @@ impl Engine {
     }
 
     /// The shelf that a permit opens for this object: I3.
-    fn shelf(&self, permit: &Permit, name: &ObjectName) -> Result<&Arc<Shelf>, ReadError> {
+    pub(crate) fn shelf(
+        &self,
+        permit: &Permit,
+        name: &ObjectName,
+    ) -> Result<&Arc<Shelf>, ReadError> {
         let shelf = self.bucket_shelf(permit, &name.bucket)?;
         let dataset = &shelf.dataset;
         if dataset.origin == name.origin && name.key.as_str().starts_with(&dataset.prefix) {
@@ -343,7 +340,11 @@ impl Engine {
         Err(ReadError::NotPermitted { dataset, name })
     }
 
-    fn bucket_shelf(&self, permit: &Permit, bucket: &BucketName) -> Result<&Arc<Shelf>, ReadError> {
+    pub(crate) fn bucket_shelf(
+        &self,
+        permit: &Permit,
+        bucket: &BucketName,
+    ) -> Result<&Arc<Shelf>, ReadError> {
         let shelf = self.of(permit)?;
         match &shelf.dataset.bucket {
             BucketRule::One(own) if own != bucket => Err(ReadError::NotPermitted {
@@ -353,6 +354,22 @@ impl Engine {
             _ => Ok(shelf),
         }
     }
+}
+
+/// Whether what the catalog says of a dataset's objects must be asked for again after a restart:
+/// somebody may have written them through us, and a kill may have come before the catalog heard. An
+/// immutable dataset has a promise instead, and a strict one asks in any case.
+fn written(dataset: &Dataset, all: &[Arc<Dataset>]) -> bool {
+    matches!(dataset.freshness, Freshness::Within(_))
+        && all.iter().any(|other| {
+            let bucket = match (&other.bucket, &dataset.bucket) {
+                (BucketRule::One(other), BucketRule::One(own)) => other == own,
+                _ => true,
+            };
+            let prefix = other.prefix.starts_with(&dataset.prefix)
+                || dataset.prefix.starts_with(&other.prefix);
+            other.access == Access::ReadWrite && other.origin == dataset.origin && bucket && prefix
+        })
 }
 
 fn pool(
@@ -453,7 +470,7 @@ fn on_bucket(shelf: &Shelf, bucket: &BucketName, error: OriginError) -> ReadErro
 }
 
 /// The origin's refusal of something that is not an object.
-fn plain(name: String, error: OriginError) -> ReadError {
+pub(crate) fn plain(name: String, error: OriginError) -> ReadError {
     match error {
         OriginError::NotFound(reply)
         | OriginError::Refused(reply)

@@ -7,7 +7,7 @@ use crate::ReadError;
 use crate::approach::{Taken, sealed_bytes};
 use crate::arriving::End;
 use crate::flying::Flying;
-use crate::ledger::{Admission, Asked, Ticket};
+use crate::ledger::{Admission, Ticket};
 use crate::pin::{Landing, ask};
 use crate::shelf::{Pin, Shelf};
 use bytes::Bytes;
@@ -195,7 +195,7 @@ async fn next_frame(
 
 /// Offers a sealed block to the store. It leaves the map of blocks in flight once it is there, or
 /// not to be.
-async fn keep(flying: Flying, block: Block) {
+pub(crate) async fn keep(flying: Flying, block: Block) {
     let shelf = flying.shelf().clone();
     if let Some(ticket) = flying.ticket() {
         offer(&shelf, ticket, block).await;
@@ -248,36 +248,26 @@ impl Drop for Room<'_> {
 
 /// The first ask for an object of which nothing is here: one GET that tells its version and brings
 /// its first span.
-pub(crate) async fn open(
-    shelf: Arc<Shelf>,
-    name: ObjectName,
-    asked: Asked,
-    first: FirstRange,
-    checksums: bool,
-    landing: Landing,
-) {
+pub(crate) async fn open(shelf: Arc<Shelf>, name: ObjectName, first: FirstRange, landing: Landing) {
+    let checksums = landing.flight().checksums();
     let fetched = match first_fetch(&shelf, &name, first, checksums).await {
         Ok(Some(fetched)) => fetched,
         // The range begins behind the object's end: only its state is of use.
-        Ok(None) => return ask(shelf, name, asked, landing).await,
-        Err(error) => {
-            if matches!(error, OriginError::NotFound(_)) {
-                shelf.vanished(&name, asked);
-            }
-            return landing.failed(shelf.refusal(&name, error));
-        }
+        Ok(None) => return ask(shelf, name, landing).await,
+        Err(error) => return landing.refused(&name, error),
     };
     // S3 sends stored checksums with whole answers only.
-    let checksums = checksums && first == FirstRange::Whole;
+    let complete = !checksums || first == FirstRange::Whole;
+    let checksums = checksums && complete;
     let meta = Arc::new(fetched.meta.clone());
     let block_bytes = shelf.dataset.block_bytes;
     let pinned = Pinned::new(&shelf.dataset.name, name.clone(), meta.clone(), block_bytes);
     let run = pinned.as_ref().and_then(|pinned| first_run(pinned, &fetched, first));
     let (Some(pinned), Some(run)) = (pinned, run) else {
         // Not cacheable, or empty.
-        return match shelf.observe(&name, &meta, asked, checksums) {
-            Some(_) => landing.known(),
-            None => landing.uncacheable(meta),
+        return match shelf.observe(&name, &meta, landing.flight(), checksums) {
+            Some(pin) => landing.known(pin, checksums),
+            None => landing.uncacheable(meta, complete.then_some(fetched)),
         };
     };
     if !whole_blocks(&pinned, &fetched) {
@@ -289,10 +279,9 @@ pub(crate) async fn open(
     let Some((run, reserve)) = shelf.room(&pinned, run).await else {
         return landing.failed(shelf.no_room());
     };
-    let Some((pin, taken)) = shelf.observe_and_take_up(&name, &meta, asked, checksums, run) else {
-        return landing.uncacheable(meta);
-    };
-    landing.known();
+    let taken = shelf.observe_and_take_up(&name, &meta, landing.flight(), checksums, run);
+    let Some((pin, taken)) = taken else { return landing.uncacheable(meta, None) };
+    landing.known(pin.clone(), checksums);
     if let Some(taken) = taken {
         deliver(&shelf, &pin, taken, reserve, fetched).await;
     }

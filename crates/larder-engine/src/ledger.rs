@@ -5,14 +5,17 @@
 //! so a changed object cannot keep old blocks in the count. Every change happens under one lock and
 //! leaves its event in the order in which it happened.
 
+mod doubts;
 mod journal;
 mod records;
 mod slots;
 
+use doubts::keyed;
 use journal::Journal;
 pub(crate) use records::marked;
 pub(crate) use slots::Freed;
 
+use crate::fence::Fences;
 use crate::meters::Cause;
 use crate::pool::Pool;
 use larder_model::{Entry, EventKind, Handle, ObjectDigest, ObjectName, Pinned, Timestamp};
@@ -22,6 +25,9 @@ use std::sync::Arc;
 
 /// A dense number for an object of the table; reused after it was forgotten.
 pub(crate) type ObjectId = u32;
+
+/// The number of an object that is not in the table. Its blocks can be read, and are not kept.
+pub(crate) const NOWHERE: ObjectId = ObjectId::MAX;
 
 /// When the origin was asked: a tick orders asks and arrivals, the time tells age.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +46,8 @@ pub(crate) struct Found {
     pub(crate) checksums: bool,
     /// Whether no block of it is resident or on its way.
     pub(crate) bare: bool,
+    /// Whether a write of it is under way.
+    pub(crate) fenced: bool,
 }
 
 /// The slot that one block of one version was given while it is being fetched. Good only as long as
@@ -75,6 +83,12 @@ const SLOT_BYTES: u64 = 32;
 /// The table.
 pub(crate) struct Ledger {
     by_name: HashMap<ObjectName, ObjectId>,
+    /// Entries of one `versionId`, by the name without it: a write reaches them all.
+    versioned: HashMap<ObjectName, Vec<ObjectId>>,
+    /// Writes under way.
+    pub(crate) fences: Fences,
+    /// What the origin was asked before this tick is in doubt.
+    doubted_below: u64,
     objects: Vec<Option<Object>>,
     vacant: Vec<ObjectId>,
     slots: Slots,
@@ -105,6 +119,9 @@ impl Ledger {
     pub(crate) fn new(pool: Arc<Pool>, table_limit: u64, recorded: bool) -> Self {
         Self {
             by_name: HashMap::new(),
+            versioned: HashMap::new(),
+            fences: Fences::default(),
+            doubted_below: 0,
             objects: Vec::new(),
             vacant: Vec::new(),
             slots: Slots::default(),
@@ -126,10 +143,12 @@ impl Ledger {
         let id = *self.by_name.get(name)?;
         let object = self.objects.get_mut(id as usize)?.as_mut()?;
         object.used_at = now;
+        let doubted = object.asked.tick < self.doubted_below;
         Some(Found {
             id,
             pinned: object.pinned.clone(),
-            asked: object.asked,
+            asked: if doubted { Asked::default() } else { object.asked },
+            fenced: self.fences.over(name),
             checksums: object.checksums,
             bare: object.handles.is_empty(),
         })
@@ -198,42 +217,11 @@ impl Ledger {
                 self.objects.len() as ObjectId - 1
             }
         };
+        if name.version_id.is_some() {
+            self.versioned.entry(keyed(&name)).or_default().push(id);
+        }
         self.by_name.insert(name, id);
         id
-    }
-
-    /// Makes the next reader ask the origin, because this version turned out not to be current.
-    pub(crate) fn doubt(&mut self, name: &ObjectName, digest: ObjectDigest) {
-        if let Some(id) = self.by_name.get(name)
-            && let Some(object) = &mut self.objects[*id as usize]
-            && object.pinned.digest == digest
-        {
-            object.asked = Asked::default();
-        }
-    }
-
-    /// Forgets an object that is not there any more, as far as an ask at `asked` can tell.
-    pub(crate) fn forget(&mut self, name: &ObjectName, asked: Asked) -> Vec<Freed> {
-        match self.by_name.get(name).copied() {
-            Some(id) if self.object(id).is_some_and(|o| o.asked.tick <= asked.tick) => {
-                self.drop_object(id)
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn drop_object(&mut self, id: ObjectId) -> Vec<Freed> {
-        let freed = self.strip(id);
-        if let Some(object) = self.objects[id as usize].take() {
-            self.table_bytes = self.table_bytes.saturating_sub(cost(&object.pinned));
-            self.by_name.remove(&object.pinned.name);
-            self.dirty.remove(&id);
-            if self.recorded {
-                self.gone.push(object.pinned.name.clone());
-            }
-            self.vacant.push(id);
-        }
-        freed
     }
 
     /// Frees every block of an object.
@@ -248,33 +236,6 @@ impl Ledger {
         if self.recorded {
             self.dirty.insert(id);
         }
-    }
-
-    /// While the table is over its bound, drops objects: those without residents first, of these
-    /// the longest unused among a few.
-    fn shrink(&mut self) -> Vec<Freed> {
-        let mut freed = Vec::new();
-        while self.table_bytes > self.table_limit && !self.by_name.is_empty() {
-            const SAMPLE: usize = 16;
-            let mut victim: Option<(bool, Timestamp, ObjectId)> = None;
-            let mut seen = 0;
-            for _ in 0..self.objects.len() {
-                self.hand = (self.hand + 1) % self.objects.len() as ObjectId;
-                if let Some(object) = &self.objects[self.hand as usize] {
-                    let rank = (object.residents > 0, object.used_at, self.hand);
-                    victim = Some(victim.map_or(rank, |best| best.min(rank)));
-                    seen += 1;
-                }
-                if seen == SAMPLE {
-                    break;
-                }
-            }
-            match victim {
-                Some((_, _, id)) => freed.extend(self.drop_object(id)),
-                None => break,
-            }
-        }
-        freed
     }
 
     fn object(&self, id: ObjectId) -> Option<&Object> {
@@ -340,8 +301,8 @@ impl Ledger {
         (ticket, cause)
     }
 
-    /// Gives a block its slot, if it has none.
-    fn name(
+    /// Gives a block its slot, if it has none. No ticket as in [`Ledger::miss`].
+    pub(crate) fn name(
         &mut self,
         id: ObjectId,
         digest: ObjectDigest,
@@ -353,6 +314,7 @@ impl Ledger {
         if let Some(handle) = self.handle_of(id, digest, index) {
             return Some(Ticket { handle, id, digest, index: at });
         }
+        self.current(id, digest)?;
         let handle = self.slots.mint(id, at, bytes);
         let object = self.current(id, digest)?;
         object.handles.insert(at, handle);

@@ -2,14 +2,17 @@
 //!
 //! Asks for one name are coalesced: while one is under way, others wait for it. Whether its answer
 //! is good enough for a waiter is decided by the freshness rule, not by luck: a reader of a strict
-//! dataset accepts only an ask that began after the reader arrived.
+//! dataset accepts only an ask that began after the reader arrived, and so does every reader of a
+//! name that is being written (see `fence`).
 
 use crate::fill::FirstRange;
-use crate::ledger::{Asked, Found};
+use crate::ledger::{Asked, Found, NOWHERE};
 use crate::shelf::{Pin, Shelf, lock};
 use crate::{ReadError, fill};
-use larder_model::{Freshness, HeadRequest, ObjectMeta, ObjectName, OriginError, Pinned};
-use std::sync::Arc;
+use larder_model::{Fetched, Freshness, HeadRequest, ObjectMeta, ObjectName, OriginError, Pinned};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 /// What a reader needs of a pin.
@@ -22,22 +25,53 @@ pub(crate) struct Need {
 }
 
 /// The result of pinning.
-#[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// This version; `asked` tells whether the origin was asked on this reader's behalf.
     Pinned { pin: Pin, asked: bool },
-    /// The object has no usable version: it passes through uncached.
-    Uncacheable(Arc<ObjectMeta>),
+    /// The object has no usable version: it passes through uncached. The answer to the ask, where it
+    /// brought bytes and no other reader took it.
+    Uncacheable(Arc<ObjectMeta>, Option<Fetched>),
 }
+
+/// Asks under way: the board.
+pub(crate) type Flights = HashMap<ObjectName, Arc<Flight>>;
 
 /// One ask under way.
 pub(crate) struct Flight {
     asked: Asked,
     checksums: bool,
+    /// A write was answered since it began: what it learns is not kept.
+    barred: AtomicBool,
     result: watch::Receiver<Option<Landed>>,
 }
 
-type Landed = Result<Option<Arc<ObjectMeta>>, ReadError>;
+impl Flight {
+    /// Its answer may be older than what was written meanwhile. Whoever calls this takes it off the
+    /// board before and clears the table after, so nothing that it learned stays.
+    pub(crate) fn bar(&self) {
+        self.barred.store(true, Ordering::Release);
+    }
+
+    fn barred(&self) -> bool {
+        self.barred.load(Ordering::Acquire)
+    }
+
+    /// Whether it asks for stored checksums.
+    pub(crate) fn checksums(&self) -> bool {
+        self.checksums
+    }
+}
+
+/// What an ask learned.
+#[derive(Clone)]
+enum Learned {
+    /// This version, with or without its stored checksums.
+    Pinned { pin: Pin, checksums: bool },
+    /// No usable version. The answer is for one reader; a lock around it makes it shareable.
+    Uncacheable { meta: Arc<ObjectMeta>, first: Arc<Mutex<Option<Fetched>>> },
+}
+
+type Landed = Result<Learned, ReadError>;
 
 /// The asking task's end of a flight. Takes the flight off the board before anybody hears of the
 /// result, also when the task dies.
@@ -50,14 +84,28 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// The version is in the table.
-    pub(crate) fn known(self) {
-        self.land(Ok(None));
+    pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
     }
 
-    /// The object cannot be cached.
-    pub(crate) fn uncacheable(self, meta: Arc<ObjectMeta>) {
-        self.land(Ok(Some(meta)));
+    /// The object is of this version.
+    pub(crate) fn known(self, pin: Pin, checksums: bool) {
+        self.land(Ok(Learned::Pinned { pin, checksums }));
+    }
+
+    /// The object cannot be cached. `first` is the answer that told so, if it brought bytes.
+    pub(crate) fn uncacheable(self, meta: Arc<ObjectMeta>, first: Option<Fetched>) {
+        let first = Arc::new(Mutex::new(first));
+        self.land(Ok(Learned::Uncacheable { meta, first }));
+    }
+
+    /// The origin refused to tell. What it does not have is forgotten.
+    pub(crate) fn refused(self, name: &ObjectName, error: OriginError) {
+        if matches!(error, OriginError::NotFound(_)) {
+            self.shelf.vanished(name, &self.flight);
+        }
+        let error = self.shelf.refusal(name, error);
+        self.failed(error);
     }
 
     /// The ask failed.
@@ -110,14 +158,22 @@ impl Shelf {
                 Ok(landed) => landed.clone(),
                 Err(_) => None,
             };
+            let good = self.answers(&flight, name, arrived);
             match landed {
-                Some(Ok(None)) => {}
-                Some(Ok(Some(meta))) if self.recent(flight.asked, arrived) => {
-                    return Ok(Outcome::Uncacheable(meta));
+                // Not by way of the table, which may have let go of it for a write.
+                Some(Ok(Learned::Pinned { pin, checksums }))
+                    if good && (checksums || !need.checksums) =>
+                {
+                    return Ok(Outcome::Pinned { pin, asked });
+                }
+                Some(Ok(Learned::Uncacheable { meta, first })) if good => {
+                    let usable = flight.checksums || !need.checksums;
+                    let first = lock(&first).take().filter(|_| usable);
+                    return Ok(Outcome::Uncacheable(meta, first));
                 }
                 // "Not there" is an answer like any other: it must be fresh, too.
-                Some(Err(ReadError::Origin(_))) if !self.recent(flight.asked, arrived) => {}
-                Some(Ok(Some(_))) => {}
+                Some(Err(ReadError::Origin(_))) if !good => {}
+                Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => {
                     let reason = "the task that asked it ended early".to_owned();
@@ -141,16 +197,21 @@ impl Shelf {
         good.then_some(Pin { id: found.id, pinned: found.pinned })
     }
 
+    /// An ask that began after the reader arrived is fresh in any case; so a slow origin cannot
+    /// keep a reader asking for ever.
     fn fresh(&self, found: &Found, arrived: u64) -> bool {
-        found.asked != Asked::default() && self.recent(found.asked, arrived)
+        let later = found.asked.tick > arrived;
+        found.asked != Asked::default() && (later || (!found.fenced && self.recent(found.asked)))
     }
 
-    /// The freshness rule. An ask that began after the reader arrived is fresh in any case; so a
-    /// slow origin cannot keep a reader asking for ever.
-    fn recent(&self, asked: Asked, arrived: u64) -> bool {
-        if asked.tick > arrived {
-            return true;
-        }
+    /// Whether what an ask learned is an answer for a reader who joined it.
+    fn answers(&self, flight: &Flight, name: &ObjectName, arrived: u64) -> bool {
+        flight.asked.tick > arrived
+            || (self.recent(flight.asked) && !flight.barred() && !self.ledger().fences.over(name))
+    }
+
+    /// The dataset's freshness rule.
+    pub(crate) fn recent(&self, asked: Asked) -> bool {
         match self.dataset.freshness {
             Freshness::Immutable => true,
             Freshness::Strict => false,
@@ -175,55 +236,69 @@ impl Shelf {
         {
             return None;
         }
-        let asked = self.asking();
         let checksums = need.checksums || found.as_ref().is_some_and(|found| found.checksums);
-        let (result, receiver) = watch::channel(None);
-        let flight = Arc::new(Flight { asked, checksums, result: receiver });
-        flights.insert(name.clone(), flight.clone());
+        let landing = self.take_off(&mut flights, name, checksums);
         drop(flights);
-        let landing = Landing {
-            shelf: self.clone(),
-            name: name.clone(),
-            flight: flight.clone(),
-            result,
-            landed: false,
-        };
+        let flight = landing.flight.clone();
         let bare = found.is_none_or(|found| found.bare);
         let (shelf, name) = (self.clone(), name.clone());
         match need.first {
             // Bytes are wanted and none are here: one GET tells the version and brings them.
-            Some(first) if bare => {
-                self.tasks.spawn(fill::open(shelf, name, asked, first, checksums, landing));
-            }
-            _ => self.tasks.spawn(ask(shelf, name, asked, landing)),
+            Some(first) if bare => self.tasks.spawn(fill::open(shelf, name, first, landing)),
+            _ => self.tasks.spawn(ask(shelf, name, landing)),
         }
         Some(flight)
     }
 
-    /// Takes an answer into the table. `None` when it has no usable version.
+    fn take_off(
+        self: &Arc<Self>,
+        flights: &mut Flights,
+        name: &ObjectName,
+        checksums: bool,
+    ) -> Landing {
+        let (result, receiver) = watch::channel(None);
+        let barred = AtomicBool::new(false);
+        let flight = Arc::new(Flight { asked: self.asking(), checksums, barred, result: receiver });
+        flights.insert(name.clone(), flight.clone());
+        Landing { shelf: self.clone(), name: name.clone(), flight, result, landed: false }
+    }
+
+    /// Takes an answer into the table, unless a write was answered since it was asked for. `None`
+    /// when it has no usable version.
     pub(crate) fn observe(
         &self,
         name: &ObjectName,
         meta: &Arc<ObjectMeta>,
-        asked: Asked,
+        flight: &Flight,
         checksums: bool,
     ) -> Option<Pin> {
         let block_bytes = self.dataset.block_bytes;
         let Some(pinned) = Pinned::new(&self.dataset.name, name.clone(), meta.clone(), block_bytes)
         else {
-            let freed = self.ledger().forget(name, asked);
-            self.discard(&freed);
+            self.vanished(name, flight);
             return None;
         };
         let pinned = Arc::new(pinned);
-        let (id, freed) = self.ledger().observe(pinned.clone(), asked, checksums);
+        let mut ledger = self.ledger();
+        // Looked at under the lock under which a write clears the table: either it finds what is
+        // put here, or this finds the bar.
+        if flight.barred() {
+            return Some(Pin { id: NOWHERE, pinned });
+        }
+        let (id, freed) = ledger.observe(pinned.clone(), flight.asked, checksums);
+        drop(ledger);
         self.discard(&freed);
         Some(Pin { id, pinned })
     }
 
-    /// The origin does not have the object: forgets it.
-    pub(crate) fn vanished(&self, name: &ObjectName, asked: Asked) {
-        let freed = self.ledger().forget(name, asked);
+    /// The origin does not have the object, or no version of it to rely on: forgets it.
+    pub(crate) fn vanished(&self, name: &ObjectName, flight: &Flight) {
+        let mut ledger = self.ledger();
+        let freed = match flight.barred() {
+            true => Vec::new(),
+            false => ledger.forget(name, flight.asked),
+        };
+        drop(ledger);
         self.discard(&freed);
     }
 }
@@ -231,22 +306,17 @@ impl Shelf {
 /// Asks for the object's state. An unconditional HEAD, not one with If-None-Match: a 304 would
 /// leave headers standing that can change without the ETag (a copy of an object onto itself), and
 /// costs the same round trip.
-pub(crate) async fn ask(shelf: Arc<Shelf>, name: ObjectName, asked: Asked, landing: Landing) {
+pub(crate) async fn ask(shelf: Arc<Shelf>, name: ObjectName, landing: Landing) {
     let checksums = landing.flight.checksums;
     let request = HeadRequest { name: name.clone(), part_number: None, checksums };
     match shelf.origin.head(request).await {
         Ok(meta) => {
             let meta = Arc::new(meta);
-            match shelf.observe(&name, &meta, asked, checksums) {
-                Some(_) => landing.known(),
-                None => landing.uncacheable(meta),
+            match shelf.observe(&name, &meta, &landing.flight, checksums) {
+                Some(pin) => landing.known(pin, checksums),
+                None => landing.uncacheable(meta, None),
             }
         }
-        Err(error) => {
-            if matches!(error, OriginError::NotFound(_)) {
-                shelf.vanished(&name, asked);
-            }
-            landing.failed(shelf.refusal(&name, error));
-        }
+        Err(error) => landing.refused(&name, error),
     }
 }

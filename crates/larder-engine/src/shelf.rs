@@ -5,14 +5,13 @@ use crate::ReadError;
 use crate::flying::Fills;
 use crate::ledger::{Asked, Freed, Ledger, ObjectId};
 use crate::meters::{Cause, DatasetMeters};
-use crate::pin::Flight;
+use crate::pin::Flights;
 use crate::pool::Pool;
 use crate::tasks::Tasks;
 use larder_model::{
     Block, BlockStore, Budget, Clock, Dataset, EventKind, ObjectName, OnFull, Origin, OriginError,
     Pinned, PolicyInfo, PoolName,
 };
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -34,7 +33,7 @@ pub(crate) struct Shelf {
     /// Bytes that were not admitted for want of room since the policy was asked last.
     pub(crate) starved: AtomicU64,
     pub(crate) ledger: Mutex<Ledger>,
-    pub(crate) flights: Mutex<HashMap<ObjectName, Arc<Flight>>>,
+    pub(crate) flights: Mutex<Flights>,
     pub(crate) fills: Mutex<Fills>,
     pub(crate) ticks: AtomicU64,
 }
