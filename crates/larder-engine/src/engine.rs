@@ -2,6 +2,7 @@
 
 use crate::fill::FirstRange;
 use crate::ledger::Ledger;
+use crate::listing::Pages;
 use crate::meters::Meters;
 use crate::pin::{Need, Outcome};
 use crate::pool::Pool;
@@ -14,8 +15,8 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use larder_model::{
     Access, BlockStore, BucketEntry, BucketName, BucketRule, Budget, ByteRange, Catalog, Clock,
-    Dataset, DatasetName, Freshness, ListPage, ListRequest, ObjectMeta, ObjectName, Origin,
-    OriginError, OriginName, Permit, Policy, PoolName, PoolSpec, RangeSpec, Verdict,
+    Dataset, DatasetName, Freshness, ObjectMeta, ObjectName, Origin, OriginError, OriginName,
+    Permit, Policy, PoolName, PoolSpec, RangeSpec, Verdict,
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -100,6 +101,9 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// The share of the memory for blocks that the object tables may take on top of it.
 const TABLE_SHARE: u64 = 8;
 
+/// The share of an object table's memory that cached pages of listings get.
+const PAGES_SHARE: u64 = 4;
+
 impl Engine {
     /// Opens the catalog, reconciles it with the store and starts the stewards of the datasets.
     pub async fn open(parts: Parts) -> Result<Arc<Self>, OpenError> {
@@ -123,7 +127,9 @@ impl Engine {
             let persistent = parts.store.persistent(&dataset.pool());
             let stir = Arc::new(Notify::new());
             pool.join(stir.clone());
-            let mut ledger = Ledger::new(pool.clone(), table_limit, parts.catalog.is_some());
+            let pages_limit = dataset.list_cache.map_or(0, |_| table_limit / PAGES_SHARE);
+            let mut ledger =
+                Ledger::new(pool.clone(), table_limit - pages_limit, parts.catalog.is_some());
             if written(&dataset, &all) {
                 // Restored entries bear tick 0.
                 ledger.doubt_all(1);
@@ -143,6 +149,7 @@ impl Engine {
                 starved: AtomicU64::new(0),
                 flights: Mutex::default(),
                 fills: Mutex::default(),
+                pages: Mutex::new(Pages::new(pages_limit)),
                 ticks: AtomicU64::new(1),
                 dataset: dataset.clone(),
             });
@@ -243,14 +250,6 @@ impl Engine {
                 },
             }
         }
-    }
-
-    /// One page of keys at the origin, passed through. `request.bucket` is the origin's. What the
-    /// caller may show of the page is the gateway's to decide.
-    pub async fn list(&self, permit: &Permit, request: ListRequest) -> Result<ListPage, ReadError> {
-        let shelf = self.bucket_shelf(permit, &request.bucket)?;
-        let bucket = request.bucket.clone();
-        shelf.origin.list(request).await.map_err(|error| on_bucket(shelf, &bucket, error))
     }
 
     /// The buckets at the origin of the permit's dataset.
@@ -465,7 +464,7 @@ async fn read(shelf: &Arc<Shelf>, pin: Pin, request: &ReadRequest) -> Result<Ans
     Ok(Answer { meta, range, source, body })
 }
 
-fn on_bucket(shelf: &Shelf, bucket: &BucketName, error: OriginError) -> ReadError {
+pub(crate) fn on_bucket(shelf: &Shelf, bucket: &BucketName, error: OriginError) -> ReadError {
     plain(format!("{}:{bucket}", shelf.dataset.origin), error)
 }
 

@@ -24,6 +24,7 @@ use crate::Changes;
 use crate::shelf::{Shelf, lock};
 use larder_model::{BucketName, ObjectKey, ObjectName};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The names that a write may change, at one origin. Every version of a key counts as changed.
@@ -47,6 +48,15 @@ impl Reach {
 
     pub(crate) fn covers(&self, name: &ObjectName) -> bool {
         name.bucket == self.bucket && self.keys.as_ref().is_none_or(|keys| keys.contains(&name.key))
+    }
+
+    /// Whether a listing of keys that begin with `prefix` could show the change.
+    pub(crate) fn shows(&self, bucket: &BucketName, prefix: &str) -> bool {
+        let below = |keys: &BTreeSet<ObjectKey>| {
+            let from = (Bound::Included(prefix), Bound::Unbounded);
+            keys.range::<str, _>(from).next().is_some_and(|key| key.as_str().starts_with(prefix))
+        };
+        *bucket == self.bucket && self.keys.as_ref().is_none_or(below)
     }
 }
 
@@ -108,6 +118,15 @@ impl Fences {
     pub(crate) fn over(&self, name: &ObjectName) -> bool {
         let over = |under: &Under| under.whole > 0 || under.keys.contains_key(&name.key);
         !self.0.is_empty() && self.0.get(&name.bucket).is_some_and(over)
+    }
+
+    /// Whether a write is under way that a listing of keys that begin with `prefix` could show.
+    pub(crate) fn above(&self, bucket: &BucketName, prefix: &str) -> bool {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        self.0.get(bucket).is_some_and(|under| {
+            let mut next = under.keys.range::<str, _>(from);
+            under.whole > 0 || next.next().is_some_and(|(key, _)| key.as_str().starts_with(prefix))
+        })
     }
 
     /// Whether the write of this object that is under way has met no other.
@@ -172,6 +191,7 @@ impl Shelf {
             }
             stays
         });
+        lock(&self.pages).let_go(reach);
         let tick = self.tick();
         let freed = self.ledger().let_go(&self.dataset.origin, reach, fate, tick);
         self.discard(&freed);
@@ -210,6 +230,22 @@ mod tests {
         assert!(!reach.covers(&name("bucket", "a/b", None)));
         assert!(!reach.covers(&name("other", "a", None)));
         assert!(whole().covers(&name("bucket", "anything", None)));
+    }
+
+    #[test]
+    fn a_listing_shows_what_begins_with_its_prefix() {
+        let reach = reach(&["a/x", "c"]);
+        let bucket = BucketName::new("bucket").unwrap();
+        for (prefix, shows) in
+            [("", true), ("a/", true), ("a/x", true), ("a/xy", false), ("b", false), ("c", true)]
+        {
+            assert_eq!(reach.shows(&bucket, prefix), shows, "{prefix:?}");
+            let mut fences = Fences::default();
+            fences.raise(&reach);
+            assert_eq!(fences.above(&bucket, prefix), shows, "{prefix:?}");
+        }
+        assert!(!reach.shows(&BucketName::new("other").unwrap(), ""));
+        assert!(whole().shows(&bucket, "zzz"));
     }
 
     #[test]

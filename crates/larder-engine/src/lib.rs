@@ -16,6 +16,7 @@ mod fence;
 mod fill;
 mod flying;
 mod ledger;
+mod listing;
 mod meters;
 mod pass;
 mod pin;

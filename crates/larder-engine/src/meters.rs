@@ -32,6 +32,26 @@ const CAUSES: [(Cause, &str); 6] = [
     (Cause::Bypass, "bypass"),
 ];
 
+/// How a cacheable LIST was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Paging {
+    /// From the cache.
+    Hit,
+    /// By an ask that was under way.
+    Joined,
+    /// The origin was asked.
+    Miss,
+    /// The origin was asked, and the page not kept: a write was under way.
+    Around,
+}
+
+const PAGINGS: [(Paging, &str); 4] = [
+    (Paging::Hit, "hit"),
+    (Paging::Joined, "joined"),
+    (Paging::Miss, "miss"),
+    (Paging::Around, "write_under_way"),
+];
+
 /// The families, registered once a node.
 pub(crate) struct Meters {
     served: IntCounterVec,
@@ -43,6 +63,7 @@ pub(crate) struct Meters {
     policy_calls: IntCounterVec,
     dropped_events: IntCounterVec,
     misses_at_start: IntCounterVec,
+    list_cache: IntCounterVec,
 }
 
 /// A gauge that reads a budget whenever it is collected.
@@ -126,6 +147,11 @@ impl Meters {
                 "Blocks of the catalog that the store did not have at the start",
                 &["dataset"],
             )?,
+            list_cache: counter(
+                "larder_list_cache_total",
+                "LIST pages asked for in datasets with list_cache, by outcome",
+                &["dataset", "outcome"],
+            )?,
         })
     }
 
@@ -151,6 +177,8 @@ impl Meters {
             refused_victims: call("refused_victim"),
             lost_at_start: self.misses_at_start.with_label_values(&[name]),
             dropped_events: self.dropped_events.with_label_values(&[name]),
+            pagings: PAGINGS
+                .map(|(_, outcome)| self.list_cache.with_label_values(&[name, outcome])),
         }
     }
 }
@@ -167,6 +195,7 @@ pub(crate) struct DatasetMeters {
     pub(crate) refused_victims: IntCounter,
     pub(crate) lost_at_start: IntCounter,
     pub(crate) dropped_events: IntCounter,
+    pagings: [IntCounter; 4],
 }
 
 impl DatasetMeters {
@@ -176,6 +205,12 @@ impl DatasetMeters {
             Source::Disk => 1,
             Source::Origin => 2,
         }]
+    }
+
+    pub(crate) fn paging(&self, paging: Paging) {
+        if let Some(at) = PAGINGS.iter().position(|(known, _)| *known == paging) {
+            self.pagings[at].inc();
+        }
     }
 
     pub(crate) fn miss(&self, cause: Cause) {

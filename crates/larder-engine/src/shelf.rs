@@ -4,6 +4,7 @@
 use crate::ReadError;
 use crate::flying::Fills;
 use crate::ledger::{Asked, Freed, Ledger, ObjectId};
+use crate::listing::Pages;
 use crate::meters::{Cause, DatasetMeters};
 use crate::pin::Flights;
 use crate::pool::Pool;
@@ -35,6 +36,7 @@ pub(crate) struct Shelf {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) flights: Mutex<Flights>,
     pub(crate) fills: Mutex<Fills>,
+    pub(crate) pages: Mutex<Pages>,
     pub(crate) ticks: AtomicU64,
 }
 

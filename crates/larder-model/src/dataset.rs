@@ -74,6 +74,9 @@ pub struct Dataset {
     pub quota: Option<Quota>,
     /// The policy that decides what is kept.
     pub policy: PolicyName,
+    /// How long a page of a listing is served again, counted from when the origin was asked;
+    /// `None` asks each time. Writes through us drop the pages that could show them.
+    pub list_cache: Option<Duration>,
 }
 
 impl Dataset {
@@ -105,6 +108,7 @@ impl Dataset {
             block_bytes: 1 << 20,
             quota: None,
             policy: PolicyName::new("lru").unwrap(),
+            list_cache: None,
         }
     }
 }

@@ -109,7 +109,7 @@ pub struct Fetched {
 }
 
 /// Which of S3's two list requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ListDialect {
     /// ListObjects: `marker` is a key.
     V1,
@@ -118,7 +118,7 @@ pub enum ListDialect {
 }
 
 /// A request for one page of keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ListRequest {
     /// The bucket at the origin.
     pub bucket: BucketName,

@@ -107,6 +107,7 @@ pub(crate) struct DatasetShape {
     pub(crate) replicas: Option<u32>,
     pub(crate) quota: Option<QuotaShape>,
     pub(crate) policy: Option<PolicyShape>,
+    pub(crate) list_cache: Option<Span>,
 }
 
 /// `dataset.NAME.quota`

@@ -108,6 +108,7 @@ fn of(dataset: &Dataset) -> DatasetShape {
             low: Some(quota.low),
         }),
         policy: Some(PolicyShape::Name(dataset.policy.to_string())),
+        list_cache: dataset.list_cache.map(Span),
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::{Check, MIN_POOL_BLOCKS, access_of, hint};
 use crate::config::shape::{DatasetShape, PolicyShape, QuotaShape, Shape};
-use crate::config::units::parse_span;
+use crate::config::units::{Span, parse_span};
 use larder_model::{
     Access, BucketName, BucketRule, Dataset, DatasetName, Freshness, OriginName, PolicyName, Quota,
 };
 use larder_policy::BUILTIN;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Policies of DESIGN §4 that are not there yet.
 const LATER_POLICIES: [&str; 3] = ["auto", "s3fifo", "sieve"];
@@ -52,6 +53,7 @@ impl Check<'_> {
         let quota =
             rule.quota.as_ref().and_then(|quota| self.quota(name, quota, block_bytes, disk));
         let policy = self.policy(name, rule.policy.as_ref());
+        let list_cache = self.list_cache(name, rule.list_cache);
         let name = match DatasetName::new(name) {
             Ok(name) => name,
             Err(error) => {
@@ -76,7 +78,17 @@ impl Check<'_> {
             block_bytes,
             quota,
             policy,
+            list_cache,
         })
+    }
+
+    fn list_cache(&mut self, name: &str, ttl: Option<Span>) -> Option<Duration> {
+        let ttl = ttl?.0;
+        if ttl.is_zero() {
+            let message = "a listing is kept for no time without this; leave it out";
+            self.problem(&["dataset", name, "list_cache"], message);
+        }
+        Some(ttl)
     }
 
     fn dataset_origin(

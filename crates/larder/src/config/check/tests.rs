@@ -294,6 +294,10 @@ fn words_with_fixed_meanings_are_checked() {
         &["dataset.d.access: \"write\" must be \"read\" or \"read-write\""],
     );
     check(
+        &[("dataset.d.list_cache", "0s")],
+        &["dataset.d.list_cache: a listing is kept for no time without this; leave it out"],
+    );
+    check(
         &[("dataset.d.policy", "lur")],
         &["dataset.d.policy: there is no policy \"lur\"; did you mean \"lru\"?"],
     );
@@ -470,9 +474,12 @@ fn what_is_shown_is_the_same_configuration_and_no_secret() {
         ("admin.token", "file:secret"),
         ("dataset.d.freshness", "90s"),
         ("dataset.d.quota.memory", "64MiB"),
+        ("dataset.d.access", "read-write"),
+        ("dataset.d.list_cache", "2s"),
     ];
     let config = Config::read(&layers(GOOD, &flags), dir.path(), false).unwrap();
     let shown = config.show().unwrap();
+    assert!(shown.contains("list_cache = \"2s\""), "{shown}");
     assert!(shown.contains("secret_access_key = \"file:secret\""), "{shown}");
     assert!(shown.contains("freshness = \"1m 30s\""), "{shown}");
     assert!(!shown.contains("canary") && !format!("{config:?}").contains("canary"));
