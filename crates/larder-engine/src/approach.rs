@@ -208,6 +208,35 @@ impl Shelf {
     }
 }
 
+impl Shelf {
+    /// Takes in what a writer was told of a block that it wrote, and the block in hand: nobody
+    /// fetches it meanwhile. `None` when somebody does already, or it is not to be kept.
+    pub(crate) fn observe_and_claim(
+        self: &Arc<Self>,
+        name: &ObjectName,
+        meta: &Arc<ObjectMeta>,
+        flight: &Flight,
+    ) -> Option<(Pin, Option<Flying>)> {
+        let mut fills = lock(&self.fills);
+        let pin = self.observe(name, meta, flight, flight.checksums())?;
+        let (digest, key) = (pin.pinned.digest, pin.pinned.digest.block(0));
+        let mut ledger = self.ledger();
+        // Looked at where no write of another can begin between this and the claim.
+        let free = ledger.fences.alone(name)
+            && !fills.contains_key(&key)
+            && !ledger.resident(pin.id, digest, 0);
+        let bytes = self.stored_bytes(&pin.pinned, 0);
+        let ticket = free.then(|| ledger.name(pin.id, digest, 0, bytes)).flatten();
+        drop(ledger);
+        let flying = ticket.map(|ticket| {
+            let arriving = Arc::new(Arriving::new(key, Source::Origin));
+            fills.insert(key, arriving.clone());
+            Flying::new(self.clone(), pin.clone(), 0, Some(ticket), arriving)
+        });
+        Some((pin, flying))
+    }
+}
+
 /// The end of the missing blocks that begin at `index`, `limit` at most.
 fn missing_end(fills: &Fills, ledger: &mut Ledger, pin: &Pin, index: u64, limit: u64) -> u64 {
     let digest = pin.pinned.digest;

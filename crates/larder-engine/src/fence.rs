@@ -153,13 +153,15 @@ pub(crate) struct Fence {
     shelves: Vec<Arc<Shelf>>,
     reach: Reach,
     fate: Fate,
+    /// The write's end was heard, and everything learned before it has been let go.
+    settled: bool,
 }
 
 impl Fence {
     /// Raises a fence in each of these datasets.
     pub(crate) fn raise(shelves: Vec<Arc<Shelf>>, reach: Reach) -> Self {
         shelves.iter().for_each(|shelf| shelf.ledger().fences.raise(&reach));
-        Self { shelves, reach, fate: Fate::Gone }
+        Self { shelves, reach, fate: Fate::Gone, settled: false }
     }
 
     /// The origin refused to do it.
@@ -171,11 +173,27 @@ impl Fence {
     pub(crate) fn let_go(&self) {
         self.shelves.iter().for_each(|shelf| shelf.let_go(&self.reach, self.fate));
     }
+
+    /// The origin has told the write's end, all of it: lets go. What is learned from here on may
+    /// stay, also when the fence comes down later.
+    pub(crate) fn settle(&mut self) {
+        self.let_go();
+        self.settled = true;
+    }
+
+    /// Lowers the settled fence everywhere but in one dataset.
+    pub(crate) fn narrow(&mut self, to: &Arc<Shelf>) {
+        for shelf in self.shelves.extract_if(.., |shelf| !Arc::ptr_eq(shelf, to)) {
+            shelf.ledger().fences.lower(&self.reach);
+        }
+    }
 }
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        self.let_go();
+        if !self.settled {
+            self.let_go();
+        }
         self.shelves.iter().for_each(|shelf| shelf.ledger().fences.lower(&self.reach));
     }
 }

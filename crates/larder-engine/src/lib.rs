@@ -23,6 +23,7 @@ mod pin;
 mod pool;
 mod reader;
 mod scribe;
+mod seed;
 mod shelf;
 mod steward;
 mod tasks;

@@ -13,6 +13,7 @@
 
 use crate::engine::{Engine, plain};
 use crate::fence::{Fence, Reach};
+use crate::seed::Seed;
 use crate::shelf::Shelf;
 use crate::{Changes, PassRequest, Passed, ReadError};
 use bytes::Bytes;
@@ -45,7 +46,11 @@ impl Engine {
     /// covers all of it. Otherwise as [`larder_model::Origin::raw`].
     pub async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
         let shelf = self.clear(permit, &request)?;
-        let PassRequest { raw, changes, source: _ } = request;
+        let PassRequest { mut raw, changes, source } = request;
+        let seed = match source {
+            None => Seed::take(shelf, &mut raw, &changes),
+            Some(_) => None,
+        };
         let reach = raw.bucket.as_ref().and_then(|bucket| Reach::of(bucket, changes));
         let fence = reach.map(|reach| {
             let shelves = self.over(&shelf.dataset.origin, &reach.bucket);
@@ -65,7 +70,11 @@ impl Engine {
                 hold(body.boxed(), fence)
             }
             200..300 => {
-                drop(fence);
+                fence.settle();
+                match seed {
+                    Some(seed) => seed.plant(status, &headers, fence),
+                    None => drop(fence),
+                }
                 body.boxed()
             }
             _ => {

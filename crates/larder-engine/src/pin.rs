@@ -250,6 +250,12 @@ impl Shelf {
         Some(flight)
     }
 
+    /// Puts an ask that begins now on the board, if there is none for the name.
+    pub(crate) fn begin(self: &Arc<Self>, name: &ObjectName) -> Option<Landing> {
+        let mut flights = lock(&self.flights);
+        (!flights.contains_key(name)).then(|| self.take_off(&mut flights, name, false))
+    }
+
     fn take_off(
         self: &Arc<Self>,
         flights: &mut Flights,

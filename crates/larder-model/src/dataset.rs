@@ -77,6 +77,8 @@ pub struct Dataset {
     /// How long a page of a listing is served again, counted from when the origin was asked;
     /// `None` asks each time. Writes through us drop the pages that could show them.
     pub list_cache: Option<Duration>,
+    /// Whether an object of one block that is written through us is kept. Costs one HEAD a write.
+    pub admit_writes: bool,
 }
 
 impl Dataset {
@@ -109,6 +111,7 @@ impl Dataset {
             quota: None,
             policy: PolicyName::new("lru").unwrap(),
             list_cache: None,
+            admit_writes: false,
         }
     }
 }

@@ -108,6 +108,7 @@ pub(crate) struct DatasetShape {
     pub(crate) quota: Option<QuotaShape>,
     pub(crate) policy: Option<PolicyShape>,
     pub(crate) list_cache: Option<Span>,
+    pub(crate) admit_writes: Option<bool>,
 }
 
 /// `dataset.NAME.quota`

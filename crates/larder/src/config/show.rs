@@ -109,6 +109,7 @@ fn of(dataset: &Dataset) -> DatasetShape {
         }),
         policy: Some(PolicyShape::Name(dataset.policy.to_string())),
         list_cache: dataset.list_cache.map(Span),
+        admit_writes: Some(dataset.admit_writes),
     }
 }
 

@@ -54,6 +54,12 @@ impl Check<'_> {
             rule.quota.as_ref().and_then(|quota| self.quota(name, quota, block_bytes, disk));
         let policy = self.policy(name, rule.policy.as_ref());
         let list_cache = self.list_cache(name, rule.list_cache);
+        let admit_writes = rule.admit_writes.unwrap_or(false);
+        if admit_writes && access == Access::Read {
+            let message = "nothing is written to a dataset whose access is \"read\"; leave this out, \
+                           or set access = \"read-write\"";
+            self.problem(&["dataset", name, "admit_writes"], message);
+        }
         let name = match DatasetName::new(name) {
             Ok(name) => name,
             Err(error) => {
@@ -79,6 +85,7 @@ impl Check<'_> {
             quota,
             policy,
             list_cache,
+            admit_writes,
         })
     }
 

@@ -298,6 +298,12 @@ fn words_with_fixed_meanings_are_checked() {
         &["dataset.d.list_cache: a listing is kept for no time without this; leave it out"],
     );
     check(
+        &[("dataset.d.admit_writes", "true")],
+        &[
+            "dataset.d.admit_writes: nothing is written to a dataset whose access is \"read\"; leave this out, or set access = \"read-write\"",
+        ],
+    );
+    check(
         &[("dataset.d.policy", "lur")],
         &["dataset.d.policy: there is no policy \"lur\"; did you mean \"lru\"?"],
     );
@@ -476,10 +482,12 @@ fn what_is_shown_is_the_same_configuration_and_no_secret() {
         ("dataset.d.quota.memory", "64MiB"),
         ("dataset.d.access", "read-write"),
         ("dataset.d.list_cache", "2s"),
+        ("dataset.d.admit_writes", "true"),
     ];
     let config = Config::read(&layers(GOOD, &flags), dir.path(), false).unwrap();
     let shown = config.show().unwrap();
     assert!(shown.contains("list_cache = \"2s\""), "{shown}");
+    assert!(shown.contains("admit_writes = true"), "{shown}");
     assert!(shown.contains("secret_access_key = \"file:secret\""), "{shown}");
     assert!(shown.contains("freshness = \"1m 30s\""), "{shown}");
     assert!(!shown.contains("canary") && !format!("{config:?}").contains("canary"));
