@@ -16,7 +16,7 @@ use crate::report::{Bar, Series, Verdicts, size_name};
 pub const SIZES: [u64; 2] = [1 << 20, 8 << 20];
 /// Bytes of all objects of a size: far more than the memory below.
 const TOTAL: u64 = 2 << 30;
-const MEMORY: &str = "64MiB";
+const MEMORY: &str = "32MiB";
 /// The least that Larder's throughput may be of the device's.
 const BAR: f64 = 0.7;
 /// At most this share of the answers may be from memory for the figure to count as the SSD's.
