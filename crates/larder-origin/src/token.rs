@@ -2,14 +2,23 @@
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+/// What tells our tokens from those of an origin.
+const MARK: &str = "larder-";
+
 /// The token for a page that ended at `marker`.
 pub(crate) fn encode(marker: &str) -> String {
-    utf8_percent_encode(marker, NON_ALPHANUMERIC).to_string()
+    format!("{MARK}{}", utf8_percent_encode(marker, NON_ALPHANUMERIC))
+}
+
+/// Whether [`encode`] may have made it.
+pub(crate) fn is_ours(token: &str) -> bool {
+    token.starts_with(MARK)
 }
 
 /// The marker inside; `None` for a token that [`encode`] did not make.
 pub(crate) fn decode(token: &str) -> Option<String> {
-    let marker = percent_decode_str(token).decode_utf8().ok()?.into_owned();
+    let marker = token.strip_prefix(MARK)?;
+    let marker = percent_decode_str(marker).decode_utf8().ok()?.into_owned();
     (encode(&marker) == token).then_some(marker)
 }
 
@@ -26,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_foreign_token_is_refused() {
-        for token in ["a/b", "%", "%ff", "%4"] {
+        for token in ["a/b", "a", "larder-a/b", "larder-%", "larder-%ff", "larder-%4"] {
             assert_eq!(decode(token), None, "{token}");
         }
     }

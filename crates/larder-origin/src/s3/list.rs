@@ -18,13 +18,18 @@ impl Inner {
     /// One page.
     ///
     /// BOS has been seen to answer ListObjectsV2 with `IsTruncated` and no token: such a lister
-    /// would loop for ever. There, V2 is asked as V1 and the tokens are ours.
+    /// would loop for ever. There, V2 is asked as V1 and the tokens are ours; elsewhere, from the
+    /// first page that lacks its token.
     pub(super) async fn list(&self, request: ListRequest) -> Result<ListPage, OriginError> {
         let what = format!("LIST of {}/{}", request.bucket, request.prefix.escape_debug());
         let _ticket = self.exchange.gate.enter().await?;
+        let ours = request.token.as_deref().is_some_and(token::is_ours);
         let page = match (request.dialect, self.dialect) {
             (ListDialect::V1, _) => self.list_v1(&request, request.marker.as_deref()).await,
             (ListDialect::V2, Dialect::Bos) => self.list_v2_as_v1(&request).await,
+            (ListDialect::V2, Dialect::S3 | Dialect::Oss) if ours => {
+                self.list_v2_as_v1(&request).await
+            }
             (ListDialect::V2, Dialect::S3 | Dialect::Oss) => self.list_v2(&request).await,
         };
         page.map_err(|(failure, attempts)| {
@@ -51,7 +56,11 @@ impl Inner {
                 .send()
         };
         let (answer, _) = self.exchange.run(Operation::List, false, send).await?;
-        Ok(page_v1(answer))
+        let page = page_v1(answer);
+        if page.truncated && request.max_keys > 0 {
+            next(&page, marker)?;
+        }
+        Ok(page)
     }
 
     async fn list_v2(&self, request: &ListRequest) -> Result<ListPage, (Failure, u32)> {
@@ -71,9 +80,16 @@ impl Inner {
                 .send()
         };
         let (answer, _) = self.exchange.run(Operation::List, false, send).await?;
-        let page = page_v2(answer);
-        if page.truncated && page.next_token.is_none() {
-            return Err((Failure::wrong("a truncated page without a continuation token"), 1));
+        let mut page = page_v2(answer);
+        if !page.truncated || request.max_keys == 0 {
+            return Ok(page);
+        }
+        if page.next_token.is_none() {
+            tracing::debug!(origin = %self.exchange.origin, "a page without its token; V1 goes on");
+            page.next_token = Some(token::encode(&next(&page, request.start_after.as_deref())?));
+        }
+        if page.next_token == request.token {
+            return Err(nowhere());
         }
         Ok(page)
     }
@@ -84,14 +100,8 @@ impl Inner {
             None => request.start_after.clone(),
         };
         let mut page = self.list_v1(request, marker.as_deref()).await?;
-        if page.truncated {
-            let last = page.next_marker.take().or_else(|| last_item(&page));
-            // A page that is truncated and does not move on would be asked for again and again.
-            let Some(last) = last.filter(|last| marker.as_ref().is_none_or(|old| last > old))
-            else {
-                return Err((Failure::wrong("a truncated page that leads nowhere"), 1));
-            };
-            page.next_token = Some(token::encode(&last));
+        if page.truncated && request.max_keys > 0 {
+            page.next_token = Some(token::encode(&next(&page, marker.as_deref())?));
         }
         page.next_marker = None;
         if !request.fetch_owner {
@@ -108,6 +118,17 @@ fn max_keys(request: &ListRequest) -> i32 {
 fn wrong_token() -> (Failure, u32) {
     let reply = error::reply(400, "InvalidArgument", "The continuation token is not valid.");
     (Failure::Final(OriginError::Refused(reply)), 1)
+}
+
+/// Where the page behind a truncated one begins. A page that does not move on would be asked for
+/// again and again. It may lie before `marker`: a common prefix does, when `marker` is inside it.
+fn next(page: &ListPage, marker: Option<&str>) -> Result<String, (Failure, u32)> {
+    let last = page.next_marker.clone().or_else(|| last_item(page));
+    last.filter(|last| marker != Some(last.as_str())).ok_or_else(nowhere)
+}
+
+fn nowhere() -> (Failure, u32) {
+    (Failure::wrong("a truncated page that leads nowhere"), 1)
 }
 
 fn last_item(page: &ListPage) -> Option<String> {
