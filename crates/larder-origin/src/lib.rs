@@ -15,4 +15,4 @@ mod token;
 pub use directory::{DirectoryOrigin, PartEntry, Precondition, PutRequest, UploadId};
 pub use error::ConfigError;
 pub use limits::OriginLimits;
-pub use s3::{AccessKey, Addressing, Dialect, S3Config, S3Origin, SharedCredentials};
+pub use s3::{AccessKey, Addressing, Dialect, S3Config, S3Origin, SharedCredentials, check_ca};

@@ -5,8 +5,10 @@
 
 mod answer;
 mod body;
+mod chain;
 mod chunked;
 mod client;
+mod crc;
 mod credentials;
 mod endpoint;
 mod exchange;
@@ -20,6 +22,7 @@ mod sign;
 mod upload;
 mod wire;
 
+pub use client::check_ca;
 pub use credentials::{AccessKey, SharedCredentials};
 
 use crate::limits::Gate;
@@ -214,6 +217,7 @@ impl Origin for S3Origin {
             next: found.range.map_or(0, |range| range.start()),
             end: found.range.map_or(0, |range| range.end()),
             overlong: found.overlong,
+            check: crc::Check::of(&found.meta, found.range),
             _ticket: ticket,
             name,
         };

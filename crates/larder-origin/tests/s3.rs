@@ -326,6 +326,33 @@ async fn oss_is_not_asked_for_checksums() {
 }
 
 #[tokio::test]
+async fn a_whole_objects_checksum_is_held_to() {
+    // Of "123456789"; a range does not tell the bytes that the checksum is of.
+    let headers = |more: &str| format!("{TAG}x-oss-hash-crc64ecma: 11051210869376104954\r\n{more}");
+    let range = "content-range: bytes 0-8/9\r\n";
+    let part = "content-range: bytes 0-3/9\r\n";
+    for (range, step, good) in [
+        (None, answer(200, &headers(""), "123456789"), true),
+        (None, answer(200, &headers(""), "123456780"), false),
+        (Some((0, 100)), answer(206, &headers(range), "123456789"), true),
+        (Some((0, 100)), answer(206, &headers(range), "023456789"), false),
+        (Some((0, 4)), answer(206, &headers(part), "1234"), true),
+        (Some((0, 4)), answer(206, &headers(part), "0000"), true),
+    ] {
+        let double = Double::with(Dialect::Oss, limits(), vec![step]).await;
+        let (_, body) = double.get(fetch(range, None)).await.unwrap();
+        match body {
+            Ok(_) => assert!(good),
+            Err(error) => assert!(!good && error.to_string().contains("checksum"), "{error}"),
+        }
+    }
+    let cut = answer(200, &headers("content-length: 9\r\n"), "1234");
+    let rest = answer(206, &headers("content-range: bytes 4-8/9\r\n"), "56789");
+    let double = Double::with(Dialect::Oss, limits(), vec![cut, rest]).await;
+    assert_eq!(double.get(fetch(None, None)).await.unwrap().1.unwrap(), "123456789");
+}
+
+#[tokio::test]
 async fn a_500_is_asked_again() {
     let double =
         Double::start(vec![error(500, "", "InternalError", ""), answer(200, TAG, "fine")]).await;
@@ -661,10 +688,44 @@ async fn a_page_is_asked_for_encoded_and_told_plain() {
 }
 
 #[tokio::test]
-async fn a_truncated_page_without_a_token_is_an_error() {
-    let double = Double::start(vec![page(true, "")]).await;
-    let failed = double.origin.list(list(ListDialect::V2, None)).await.unwrap_err();
-    assert!(failed.to_string().contains("without a continuation token"), "{failed}");
+async fn a_truncated_page_without_a_token_goes_on_as_v1() {
+    for dialect in [Dialect::S3, Dialect::Oss] {
+        let steps = vec![page(true, ""), page(false, "")];
+        let double = Double::with(dialect, limits(), steps).await;
+        let first = double.origin.list(list(ListDialect::V2, None)).await.unwrap();
+        let token = first.next_token.unwrap();
+        let second = double.origin.list(list(ListDialect::V2, Some(&token))).await.unwrap();
+        assert_eq!((second.truncated, second.next_token), (false, None));
+        let seen = double.seen();
+        assert!(seen[0].line.contains("list-type=2"), "{}", seen[0].line);
+        assert!(!seen[1].line.contains("list-type"), "{}", seen[1].line);
+        assert!(seen[1].line.contains("marker=p%20q%2Fc%2F"), "{}", seen[1].line);
+    }
+}
+
+#[tokio::test]
+async fn no_listing_goes_round_in_circles() {
+    let again = "<NextContinuationToken>same</NextContinuationToken>";
+    let marker = "<NextMarker>p+q/c/</NextMarker>";
+    let v1 =
+        |marker: &str| ListRequest { marker: Some(marker.into()), ..list(ListDialect::V1, None) };
+    let after = ListRequest { start_after: Some("p q/c/".into()), ..list(ListDialect::V2, None) };
+    for dialect in [Dialect::S3, Dialect::Oss] {
+        for (step, request) in [
+            (page(true, again), list(ListDialect::V2, Some("same"))),
+            (page(true, ""), after.clone()),
+            (page(true, marker), v1("p q/c/")),
+            (page(true, ""), v1("p q/c/")),
+        ] {
+            let double = Double::with(dialect, limits(), vec![step]).await;
+            let failed = double.origin.list(request).await.unwrap_err();
+            assert!(failed.to_string().contains("leads nowhere"), "{failed}");
+        }
+    }
+    let none = ListRequest { max_keys: 0, ..list(ListDialect::V2, None) };
+    let empty = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
+    let double = Double::start(vec![answer(200, "", empty)]).await;
+    assert!(double.origin.list(none).await.unwrap().objects.is_empty());
 }
 
 #[tokio::test]
@@ -692,7 +753,8 @@ async fn bos_is_listed_by_v1_with_tokens_of_ours() {
 #[tokio::test]
 async fn a_bos_page_that_leads_nowhere_is_an_error() {
     let double = Double::with(Dialect::Bos, limits(), vec![page(true, "")]).await;
-    let failed = double.origin.list(list(ListDialect::V2, Some("z"))).await.unwrap_err();
+    let failed =
+        double.origin.list(list(ListDialect::V2, Some("larder-p%20q%2Fc%2F"))).await.unwrap_err();
     assert!(failed.to_string().contains("leads nowhere"), "{failed}");
 }
 

@@ -1,10 +1,12 @@
 //! The body of a GET: counted, timed, and resumed where it breaks.
 //!
 //! Invariant: the stream yields exactly the bytes of its range, all of one ETag, or an error. It
-//! never ends early and never goes on too long.
+//! never ends early and never goes on too long, and a whole object's last piece comes only if its
+//! checksum holds, where the origin tells one.
 
 use super::Inner;
 use super::answer::{self, Wanted};
+use super::crc::Check;
 use super::failure::{Asked, Failure, causes};
 use crate::limits::Ticket;
 use aws_sdk_s3::primitives::ByteStream;
@@ -32,6 +34,8 @@ pub(super) struct Transfer {
     pub(super) end: u64,
     /// Whether the origin sends more than was asked for: it answered a range with the whole object.
     pub(super) overlong: bool,
+    /// For a whole object whose checksum is known.
+    pub(super) check: Option<Check>,
     /// Counts as a request in flight until the body ends or is dropped.
     pub(super) _ticket: Ticket,
 }
@@ -90,6 +94,14 @@ impl State {
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         }
         self.transfer.next += piece.len() as u64;
+        let over = self.transfer.next == self.transfer.end;
+        if let Some(check) = &mut self.transfer.check {
+            check.update(&piece);
+            if over && !check.holds() {
+                let told = "the bytes are not those of the checksum that the origin tells";
+                return Err(self.error(Failure::wrong(told), 1));
+            }
+        }
         Ok(piece)
     }
 

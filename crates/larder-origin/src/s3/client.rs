@@ -49,7 +49,8 @@ pub(super) fn connector(
 fn tls(config: &S3Config, endpoint: &Endpoint) -> Result<TlsContext, ConfigError> {
     let trusted = match &config.ca {
         Some(pem) => {
-            check(pem).map_err(|reason| ConfigError::Ca { origin: config.name.clone(), reason })?;
+            check_ca(pem)
+                .map_err(|reason| ConfigError::Ca { origin: config.name.clone(), reason })?;
             TrustStore::empty().with_pem_certificate(pem.as_slice())
         }
         None => TrustStore::empty().with_native_roots(endpoint.is_tls()),
@@ -59,8 +60,12 @@ fn tls(config: &S3Config, endpoint: &Endpoint) -> Result<TlsContext, ConfigError
         .map_err(|error| ConfigError::Ca { origin: config.name.clone(), reason: error.to_string() })
 }
 
-/// What the connector would panic on: no certificate, or one that cannot be a root.
-fn check(pem: &[u8]) -> Result<(), String> {
+/// Whether a connector can trust these certificates: at least one, each fit to be a root.
+///
+/// # Errors
+///
+/// What is wrong with them.
+pub fn check_ca(pem: &[u8]) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let certificate = certificate.map_err(|error| format!("it is not PEM: {error}"))?;

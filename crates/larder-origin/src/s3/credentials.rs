@@ -2,6 +2,7 @@
 //!
 //! Invariant: a key is never printed: `Debug` shows none of them.
 
+use super::chain::Chain;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::future;
 use aws_sdk_s3::config::{Credentials, ProvideCredentials};
@@ -28,26 +29,45 @@ impl fmt::Debug for AccessKey {
     }
 }
 
-/// Access keys that whoever re-reads the configuration can replace: the next request, also the next
-/// retry of a running one, is signed with the new ones. Clones share the keys.
+/// Access keys that can change while they are in use: the next request, also the next retry of a
+/// running one, is signed with the new ones. Clones share the keys.
 #[derive(Clone)]
-pub struct SharedCredentials(Arc<RwLock<AccessKey>>);
+pub struct SharedCredentials(Arc<Keys>);
+
+enum Keys {
+    Given(RwLock<AccessKey>),
+    Found {
+        chain: Chain,
+        /// The keys last used, by which they are recognised in answers.
+        last: RwLock<Option<AccessKey>>,
+    },
+}
 
 impl SharedCredentials {
-    /// Starts with this key.
+    /// Starts with this key, which whoever re-reads the configuration can replace.
     #[must_use]
     pub fn new(key: AccessKey) -> Self {
-        Self(Arc::new(RwLock::new(key)))
+        Self(Arc::new(Keys::Given(RwLock::new(key))))
     }
 
-    /// Signs with this key from now on.
+    /// Keys from where the AWS SDKs look for them (environment, shared files, web identity, container,
+    /// instance), looked up when the first request needs them and renewed before they expire. `region`
+    /// is where a web identity is exchanged for keys.
+    #[must_use]
+    pub fn default_chain(region: &str) -> Self {
+        Self(Arc::new(Keys::Found { chain: Chain::new(region), last: RwLock::new(None) }))
+    }
+
+    /// Signs with this key from now on. Without effect on those of the default chain.
     pub fn replace(&self, key: AccessKey) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+        if let Keys::Given(given) = &*self.0 {
+            *given.write().unwrap_or_else(PoisonError::into_inner) = key;
+        }
     }
 
     /// Whether `text` holds any of the keys. Used to keep an origin's answers from giving them away.
     pub(crate) fn occur_in(&self, text: &[u8]) -> bool {
-        let key = self.current();
+        let Some(key) = self.current() else { return false };
         [Some(key.id), Some(key.secret), key.session_token]
             .into_iter()
             .flatten()
@@ -57,11 +77,32 @@ impl SharedCredentials {
 
     /// The keys to sign the next request with.
     pub(super) async fn credentials(&self) -> Result<Credentials, CredentialsError> {
-        self.provide_credentials().await
+        match &*self.0 {
+            Keys::Given(given) => {
+                let key = given.read().unwrap_or_else(PoisonError::into_inner).clone();
+                let from = "larder-configuration";
+                Ok(Credentials::new(key.id, key.secret, key.session_token, None, from))
+            }
+            Keys::Found { chain, last } => {
+                let found = chain.credentials().await?;
+                let key = AccessKey {
+                    id: found.access_key_id().to_owned(),
+                    secret: found.secret_access_key().to_owned(),
+                    session_token: found.session_token().map(str::to_owned),
+                };
+                *last.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
+                Ok(found)
+            }
+        }
     }
 
-    fn current(&self) -> AccessKey {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn current(&self) -> Option<AccessKey> {
+        match &*self.0 {
+            Keys::Given(given) => {
+                Some(given.read().unwrap_or_else(PoisonError::into_inner).clone())
+            }
+            Keys::Found { last, .. } => last.read().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }
 
@@ -76,10 +117,7 @@ impl ProvideCredentials for SharedCredentials {
     where
         Self: 'a,
     {
-        let key = self.current();
-        let credentials =
-            Credentials::new(key.id, key.secret, key.session_token, None, "larder-configuration");
-        future::ProvideCredentials::ready(Ok(credentials))
+        future::ProvideCredentials::new(self.credentials())
     }
 }
 

@@ -22,6 +22,12 @@ pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// Instead of a hash: aws-chunked, with a checksum as its trailer, neither signed.
 pub(super) const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
+/// The time by which requests are signed.
+#[expect(clippy::disallowed_methods, reason = "signatures are of the real time")]
+pub(super) fn now() -> SystemTime {
+    SystemTime::now()
+}
+
 /// A request without its body.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {

@@ -5,7 +5,7 @@
 use super::SharedCredentials;
 use super::endpoint::Endpoint;
 use super::failure::causes;
-use super::sign::Envelope;
+use super::sign::{Envelope, now};
 use super::upload::{Leash, Phase, Upload};
 use crate::OriginLimits;
 use aws_smithy_runtime_api::client::connection::CaptureSmithyConnection;
@@ -14,7 +14,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use http::Response;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// The way to one origin.
@@ -141,9 +141,4 @@ fn told(phase: Phase, limit: Duration) -> String {
         Phase::Handed => format!("no byte of the request's body was taken within {limit:?}"),
         Phase::Done | Phase::Broken => format!("no answer within {limit:?}"),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "signatures are of the real time")]
-fn now() -> SystemTime {
-    SystemTime::now()
 }
