@@ -18,6 +18,7 @@ pub(crate) use secret::{Secret, SecretRef, SecretText, read_file};
 pub(crate) use show::{bucket_text, freshness_text};
 
 use larder_model::{Access, Dataset, DatasetName, Namespace, OriginName};
+use larder_origin::{Addressing, Dialect};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,18 +109,36 @@ pub(crate) enum OriginKind {
 /// An S3 endpoint and how to ask it.
 #[derive(Debug)]
 pub(crate) struct S3Rule {
+    pub(crate) dialect: Dialect,
     pub(crate) endpoint: String,
     pub(crate) region: String,
     pub(crate) addressing: Addressing,
-    pub(crate) access_key_id: Id,
-    pub(crate) secret_access_key: Secret,
-    pub(crate) session_token: Option<Secret>,
+    pub(crate) keys: OriginKeys,
+    /// Certificates that are trusted in the place of the system's.
+    pub(crate) ca: Option<Ca>,
     pub(crate) max_requests_per_second: Option<u32>,
     pub(crate) max_requests_in_flight: u32,
     pub(crate) connect_timeout: Duration,
     pub(crate) answer_timeout: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) attempts: u32,
+}
+
+/// Where the keys for an origin come from.
+#[derive(Debug)]
+pub(crate) enum OriginKeys {
+    /// From the configuration.
+    Given { id: Id, secret: Secret, session_token: Option<Secret> },
+    /// From where the AWS SDKs look for them.
+    Default,
+}
+
+/// A file of certificates.
+#[derive(Clone, Debug)]
+pub(crate) struct Ca {
+    /// Absolute.
+    pub(crate) path: PathBuf,
+    pub(crate) pem: Vec<u8>,
 }
 
 /// An access key id, written out or found at its reference.
@@ -136,15 +155,6 @@ impl Id {
             Self::Found(secret) => secret.text.expose(),
         }
     }
-}
-
-/// Where a bucket's name goes in a request to an origin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Addressing {
-    /// Into the path.
-    Path,
-    /// Into the host name.
-    Virtual,
 }
 
 /// An access key of clients.

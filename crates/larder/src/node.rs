@@ -5,7 +5,7 @@
 
 use crate::clock::SystemClock;
 use crate::config::{
-    Addressing, Config, Listen, OriginKind, OriginRule, Problem, Problems, S3Rule,
+    Config, Listen, OriginKeys, OriginKind, OriginRule, Problem, Problems, S3Rule,
 };
 use crate::report::DatasetReport;
 use anyhow::Context as _;
@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use larder_engine::{Engine, Parts};
 use larder_gateway::{Gateway, GatewayConfig, KeyRing, Listeners, Rules, Tls, bind_tcp, bind_unix};
 use larder_model::{
-    Access, BlockStore, Budget, Catalog, Dataset, Freshness, Grants, Origin, Policy, PolicySetup,
-    PoolSpec,
+    Access, BlockStore, Budget, Catalog, Dataset, Freshness, Grants, Origin, OriginName, Policy,
+    PolicySetup, PoolSpec,
 };
 use larder_origin::{
     AccessKey, DirectoryOrigin, OriginLimits, S3Config, S3Origin, SharedCredentials,
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     datasets: Vec<Arc<Dataset>>,
     /// The keys of clients.
     pub(crate) keys: Arc<KeyRing>,
-    /// The keys for the origins, in the order of the configuration's S3 origins.
+    /// The keys for the origins that the configuration gives, in its order.
     pub(crate) credentials: Vec<SharedCredentials>,
     closing: Duration,
 }
@@ -213,37 +213,35 @@ fn origins(
                 origins.push(Arc::new(origin));
             }
             OriginKind::S3(s3) => {
-                let shared = SharedCredentials::new(access_key(s3));
-                credentials.push(shared.clone());
-                origins.push(Arc::new(S3Origin::new(s3_config(rule, s3, shared), registry)?));
+                let config = s3_config(&rule.name, s3);
+                if matches!(s3.keys, OriginKeys::Given { .. }) {
+                    credentials.push(config.credentials.clone());
+                }
+                origins.push(Arc::new(S3Origin::new(config, registry)?));
             }
         }
     }
     Ok((origins, credentials))
 }
 
-/// The key for an origin, as the configuration found it.
-fn access_key(rule: &S3Rule) -> AccessKey {
-    AccessKey {
-        id: rule.access_key_id.as_str().to_owned(),
-        secret: rule.secret_access_key.text.expose().to_owned(),
-        session_token: rule.session_token.as_ref().map(|token| token.text.expose().to_owned()),
-    }
-}
-
-fn s3_config(rule: &OriginRule, s3: &S3Rule, credentials: SharedCredentials) -> S3Config {
-    let addressing = match s3.addressing {
-        Addressing::Path => larder_origin::Addressing::Path,
-        Addressing::Virtual => larder_origin::Addressing::Virtual,
+/// How to reach an S3 origin, with its keys as the configuration found them.
+pub(crate) fn s3_config(name: &OriginName, s3: &S3Rule) -> S3Config {
+    let credentials = match &s3.keys {
+        OriginKeys::Default => SharedCredentials::default_chain(&s3.region),
+        OriginKeys::Given { id, secret, session_token } => SharedCredentials::new(AccessKey {
+            id: id.as_str().to_owned(),
+            secret: secret.text.expose().to_owned(),
+            session_token: session_token.as_ref().map(|token| token.text.expose().to_owned()),
+        }),
     };
     S3Config {
-        name: rule.name.clone(),
-        dialect: larder_origin::Dialect::S3,
+        name: name.clone(),
+        dialect: s3.dialect,
         endpoint: s3.endpoint.clone(),
         region: s3.region.clone(),
-        addressing: Some(addressing),
+        addressing: Some(s3.addressing),
         credentials,
-        ca: None,
+        ca: s3.ca.as_ref().map(|ca| ca.pem.clone()),
         limits: OriginLimits {
             requests_per_second: s3.max_requests_per_second,
             in_flight: s3.max_requests_in_flight as usize,

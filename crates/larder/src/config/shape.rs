@@ -88,8 +88,8 @@ pub(crate) struct OriginShape {
     pub(crate) answer_timeout: Option<Span>,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) attempts: Option<u32>,
-    #[serde(skip_serializing)]
-    pub(crate) credentials: Option<Later>,
+    pub(crate) credentials: Option<String>,
+    pub(crate) ca: Option<String>,
 }
 
 /// `[dataset.NAME]`

@@ -8,8 +8,9 @@ use super::shape::{
     OriginShape, PolicyShape, QuotaShape, Shape, TlsShape,
 };
 use super::units::{Size, Span};
-use super::{Addressing, Config, Id, OriginKind, OriginRule, S3Rule};
+use super::{Config, Id, OriginKeys, OriginKind, OriginRule, S3Rule};
 use larder_model::{Access, BucketRule, Dataset, Freshness};
+use larder_origin::{Addressing, Dialect};
 use std::path::Path;
 
 impl Config {
@@ -125,29 +126,44 @@ fn origin(rule: &OriginRule) -> OriginShape {
 }
 
 fn s3(rule: &S3Rule) -> OriginShape {
-    let addressing = match rule.addressing {
-        Addressing::Path => "path",
-        Addressing::Virtual => "virtual",
+    let kind = match rule.dialect {
+        Dialect::S3 => "s3",
+        Dialect::Oss => "oss",
+        Dialect::Bos => "bos",
     };
-    let access_key_id = match &rule.access_key_id {
-        Id::Plain(id) => IdRef::Plain(id.clone()),
-        Id::Found(secret) => IdRef::Ref(secret.reference.clone()),
-    };
-    OriginShape {
-        kind: Some("s3".to_owned()),
+    let mut shape = OriginShape {
+        kind: Some(kind.to_owned()),
         path: None,
         endpoint: Some(rule.endpoint.clone()),
         region: Some(rule.region.clone()),
-        addressing: Some(addressing.to_owned()),
-        access_key_id: Some(access_key_id),
-        secret_access_key: Some(rule.secret_access_key.reference.clone()),
-        session_token: rule.session_token.as_ref().map(|token| token.reference.clone()),
+        addressing: Some(addressing_text(rule.addressing).to_owned()),
+        ca: rule.ca.as_ref().and_then(|ca| path_text(&ca.path)),
         max_requests_per_second: rule.max_requests_per_second,
         max_requests_in_flight: Some(rule.max_requests_in_flight),
         connect_timeout: Some(Span(rule.connect_timeout)),
         answer_timeout: Some(Span(rule.answer_timeout)),
         idle_timeout: Some(Span(rule.idle_timeout)),
         attempts: Some(rule.attempts),
-        credentials: None,
+        ..OriginShape::default()
+    };
+    match &rule.keys {
+        OriginKeys::Default => shape.credentials = Some("default".to_owned()),
+        OriginKeys::Given { id, secret, session_token } => {
+            shape.access_key_id = Some(match id {
+                Id::Plain(id) => IdRef::Plain(id.clone()),
+                Id::Found(secret) => IdRef::Ref(secret.reference.clone()),
+            });
+            shape.secret_access_key = Some(secret.reference.clone());
+            shape.session_token = session_token.as_ref().map(|token| token.reference.clone());
+        }
+    }
+    shape
+}
+
+/// As the configuration writes it.
+pub(crate) fn addressing_text(addressing: Addressing) -> &'static str {
+    match addressing {
+        Addressing::Path => "path",
+        Addressing::Virtual => "virtual",
     }
 }

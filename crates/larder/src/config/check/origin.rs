@@ -3,13 +3,11 @@
 use super::Check;
 use crate::config::secret::IdRef;
 use crate::config::shape::OriginShape;
-use crate::config::{Addressing, Id, OriginKind, OriginRule, S3Rule};
+use crate::config::{Ca, Id, OriginKeys, OriginKind, OriginRule, S3Rule};
 use larder_model::OriginName;
+use larder_origin::{Addressing, Dialect, check_ca};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Kinds of DESIGN §7 that are not there yet.
-const LATER_KINDS: [&str; 2] = ["oss", "bos"];
 
 impl Check<'_> {
     pub(super) fn origins(&mut self, shapes: &BTreeMap<String, OriginShape>) -> Vec<OriginRule> {
@@ -26,24 +24,22 @@ impl Check<'_> {
 
     fn origin_kind(&mut self, name: &str, shape: &OriginShape) -> Option<OriginKind> {
         let key = ["origin", name, "kind"];
-        match shape.kind.as_deref() {
-            Some("s3") => self.s3(name, shape).map(|rule| OriginKind::S3(Box::new(rule))),
-            Some("directory") => self.directory(name, shape),
-            Some(kind) if LATER_KINDS.contains(&kind) => {
-                let advice =
-                    format!("{kind:?} comes with its dialect; the kinds are s3, directory");
-                self.later(&key, &advice);
-                None
-            }
+        let dialect = match shape.kind.as_deref() {
+            Some("s3") => Dialect::S3,
+            Some("oss") => Dialect::Oss,
+            Some("bos") => Dialect::Bos,
+            Some("directory") => return self.directory(name, shape),
             Some(kind) => {
-                self.problem(&key, format!("{kind:?} is not a kind; they are s3, directory"));
-                None
+                let message = format!("{kind:?} is not a kind; they are s3, oss, bos, directory");
+                self.problem(&key, message);
+                return None;
             }
             None => {
                 self.missing(&key, "kind = \"s3\"");
-                None
+                return None;
             }
-        }
+        };
+        self.s3(name, dialect, shape).map(|rule| OriginKind::S3(Box::new(rule)))
     }
 
     fn directory(&mut self, name: &str, shape: &OriginShape) -> Option<OriginKind> {
@@ -65,28 +61,15 @@ impl Check<'_> {
         Some(OriginKind::Directory(path))
     }
 
-    fn s3(&mut self, name: &str, shape: &OriginShape) -> Option<S3Rule> {
+    fn s3(&mut self, name: &str, dialect: Dialect, shape: &OriginShape) -> Option<S3Rule> {
         if shape.path.is_some() {
-            self.problem(&["origin", name, "path"], "does not apply to kind = \"s3\"");
+            self.problem(&["origin", name, "path"], "applies to kind = \"directory\" only");
         }
-        if shape.credentials.is_some() {
-            let advice = "give access_key_id and secret_access_key";
-            self.later(&["origin", name, "credentials"], advice);
-        }
-        let endpoint = self.endpoint(name, shape.endpoint.as_deref());
-        let addressing = self.addressing(name, shape.addressing.as_deref());
-        let access_key_id = self.access_key_id(name, shape.access_key_id.as_ref());
-        let key = ["origin", name, "secret_access_key"];
-        let secret_access_key = match &shape.secret_access_key {
-            Some(reference) => self.secret(&key, reference),
-            None => {
-                self.missing(&key, "secret_access_key = \"file:/run/secrets/origin\"");
-                None
-            }
-        };
-        let reference = shape.session_token.as_ref();
-        let session_token =
-            reference.and_then(|token| self.secret(&["origin", name, "session_token"], token));
+        let endpoint = self.endpoint(name, dialect, shape.endpoint.as_deref());
+        let region = self.region(name, dialect, shape);
+        let addressing = self.addressing(name, dialect, shape.addressing.as_deref());
+        let keys = self.origin_keys(name, shape);
+        let ca = self.ca(name, shape.ca.as_deref(), endpoint.as_deref());
         let at_least_one = [
             ("max_requests_per_second", shape.max_requests_per_second),
             ("max_requests_in_flight", shape.max_requests_in_flight),
@@ -109,12 +92,12 @@ impl Check<'_> {
                 time
             });
         Some(S3Rule {
+            dialect,
             endpoint: endpoint?,
-            region: shape.region.clone().unwrap_or_else(|| "us-east-1".to_owned()),
+            region: region?,
             addressing,
-            access_key_id: access_key_id?,
-            secret_access_key: secret_access_key?,
-            session_token,
+            keys: keys?,
+            ca,
             max_requests_per_second: shape.max_requests_per_second,
             max_requests_in_flight: shape.max_requests_in_flight.unwrap_or(512),
             connect_timeout,
@@ -124,10 +107,15 @@ impl Check<'_> {
         })
     }
 
-    fn endpoint(&mut self, name: &str, endpoint: Option<&str>) -> Option<String> {
+    fn endpoint(&mut self, name: &str, dialect: Dialect, endpoint: Option<&str>) -> Option<String> {
         let key = ["origin", name, "endpoint"];
         let Some(endpoint) = endpoint else {
-            self.missing(&key, "endpoint = \"https://s3.us-east-1.amazonaws.com\"");
+            let example = match dialect {
+                Dialect::S3 => "https://s3.us-east-1.amazonaws.com",
+                Dialect::Oss => "https://s3.oss-cn-hangzhou-internal.aliyuncs.com",
+                Dialect::Bos => "https://s3.bj.bcebos.com",
+            };
+            self.missing(&key, &format!("endpoint = {example:?}"));
             return None;
         };
         // A URL may hold credentials, so a refused one is not repeated.
@@ -146,9 +134,40 @@ impl Check<'_> {
         Some(endpoint.trim_end_matches('/').to_owned())
     }
 
-    fn addressing(&mut self, name: &str, addressing: Option<&str>) -> Addressing {
+    /// The region in the signature's scope. OSS and BOS have no default one, but their endpoints
+    /// name it.
+    fn region(&mut self, name: &str, dialect: Dialect, shape: &OriginShape) -> Option<String> {
+        let key = ["origin", name, "region"];
+        let host = shape.endpoint.as_deref().and_then(|url| url.parse::<http::Uri>().ok());
+        let told = host.as_ref().and_then(|url| region_in(dialect, url.host()?));
+        match (&shape.region, dialect) {
+            (Some(region), Dialect::Oss) if region.starts_with("oss-") => {
+                let bare = region.trim_start_matches("oss-");
+                self.problem(&key, format!("signatures have the bare region; write {bare:?}"));
+                None
+            }
+            (Some(region), _) if region.is_empty() => {
+                self.problem(&key, "must not be empty");
+                None
+            }
+            (Some(region), _) => Some(region.clone()),
+            (None, Dialect::S3) => Some("us-east-1".to_owned()),
+            (None, _) if told.is_some() => told,
+            (None, Dialect::Oss) => {
+                self.missing(&key, "region = \"cn-hangzhou\"");
+                None
+            }
+            (None, Dialect::Bos) => {
+                self.missing(&key, "region = \"bj\"");
+                None
+            }
+        }
+    }
+
+    fn addressing(&mut self, name: &str, dialect: Dialect, addressing: Option<&str>) -> Addressing {
         match addressing {
-            None | Some("path") => Addressing::Path,
+            None => dialect.default_addressing(),
+            Some("path") => Addressing::Path,
             Some("virtual") => Addressing::Virtual,
             Some(other) => {
                 let message = format!("{other:?} must be \"path\" or \"virtual\"");
@@ -156,6 +175,49 @@ impl Check<'_> {
                 Addressing::Path
             }
         }
+    }
+
+    fn origin_keys(&mut self, name: &str, shape: &OriginShape) -> Option<OriginKeys> {
+        match shape.credentials.as_deref() {
+            None => self.given_keys(name, shape),
+            Some("default") => {
+                let given = [
+                    ("access_key_id", shape.access_key_id.is_some()),
+                    ("secret_access_key", shape.secret_access_key.is_some()),
+                    ("session_token", shape.session_token.is_some()),
+                ];
+                for (key, _) in given.iter().filter(|(_, given)| *given) {
+                    let message = "does not go with credentials = \"default\"; leave out one";
+                    self.problem(&["origin", name, key], message);
+                }
+                Some(OriginKeys::Default)
+            }
+            Some(other) => {
+                let message = format!(
+                    "{other:?} must be \"default\", or left out beside access_key_id and \
+                     secret_access_key"
+                );
+                self.problem(&["origin", name, "credentials"], message);
+                None
+            }
+        }
+    }
+
+    fn given_keys(&mut self, name: &str, shape: &OriginShape) -> Option<OriginKeys> {
+        let id = self.access_key_id(name, shape.access_key_id.as_ref());
+        let key = ["origin", name, "secret_access_key"];
+        let secret = match &shape.secret_access_key {
+            Some(reference) => self.secret(&key, reference),
+            None => {
+                self.missing(&key, "secret_access_key = \"file:/run/secrets/origin\"");
+                None
+            }
+        };
+        let session_token = match &shape.session_token {
+            Some(reference) => Some(self.secret(&["origin", name, "session_token"], reference)?),
+            None => None,
+        };
+        Some(OriginKeys::Given { id: id?, secret: secret?, session_token })
     }
 
     fn access_key_id(&mut self, name: &str, id: Option<&IdRef>) -> Option<Id> {
@@ -169,10 +231,44 @@ impl Check<'_> {
             }
         }
     }
+
+    fn ca(&mut self, name: &str, file: Option<&str>, endpoint: Option<&str>) -> Option<Ca> {
+        let key = ["origin", name, "ca"];
+        let path = self.path(file?);
+        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+            self.problem(&key, "applies to an endpoint that begins with https:// only");
+        }
+        match std::fs::read(&path) {
+            Ok(pem) => {
+                if let Err(reason) = check_ca(&pem) {
+                    self.problem(&key, format!("{} cannot be used: {reason}", path.display()));
+                }
+                Some(Ca { path, pem })
+            }
+            Err(error) => {
+                self.problem(&key, format!("cannot read {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+}
+
+/// The region that the vendor's own endpoints name: `s3.oss-REGION[-internal].aliyuncs.com` and
+/// `s3.REGION.bcebos.com`.
+fn region_in(dialect: Dialect, host: &str) -> Option<String> {
+    let region = match dialect {
+        Dialect::S3 => None,
+        Dialect::Oss => {
+            let label = host.strip_prefix("s3.oss-")?.strip_suffix(".aliyuncs.com")?;
+            Some(label.strip_suffix("-internal").unwrap_or(label))
+        }
+        Dialect::Bos => host.strip_prefix("s3.")?.strip_suffix(".bcebos.com"),
+    };
+    region.filter(|region| !region.is_empty() && !region.contains('.')).map(str::to_owned)
 }
 
 /// The keys that only an S3 endpoint has, and whether they are given.
-fn s3_keys(shape: &OriginShape) -> [(&'static str, bool); 13] {
+fn s3_keys(shape: &OriginShape) -> [(&'static str, bool); 14] {
     [
         ("endpoint", shape.endpoint.is_some()),
         ("region", shape.region.is_some()),
@@ -181,6 +277,7 @@ fn s3_keys(shape: &OriginShape) -> [(&'static str, bool); 13] {
         ("secret_access_key", shape.secret_access_key.is_some()),
         ("session_token", shape.session_token.is_some()),
         ("credentials", shape.credentials.is_some()),
+        ("ca", shape.ca.is_some()),
         ("max_requests_per_second", shape.max_requests_per_second.is_some()),
         ("max_requests_in_flight", shape.max_requests_in_flight.is_some()),
         ("connect_timeout", shape.connect_timeout.is_some()),

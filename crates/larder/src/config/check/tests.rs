@@ -1,5 +1,7 @@
 //! One case for each rule: the text that breaks it and the message that the user sees.
 
+mod origin;
+
 use crate::config::{Config, Layers};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +12,7 @@ fn folder() -> tempfile::TempDir {
     std::fs::create_dir(dir.path().join("data")).unwrap();
     std::fs::write(dir.path().join("secret"), "canary-secret\n").unwrap();
     std::fs::write(dir.path().join("short"), "hush\n").unwrap();
+    std::fs::write(dir.path().join("ca"), origin::CA).unwrap();
     dir
 }
 
@@ -338,69 +341,6 @@ fn what_belongs_to_later_versions_is_refused_by_its_name() {
     assert_eq!(
         read(&text, &[], false).unwrap_err(),
         ["dataset.d.policy: not in this version; plugins come later; the policies are keep, lru"]
-    );
-    let s3 = [
-        ("origin.s.kind", "s3"),
-        ("origin.s.endpoint", "https://s3.example.com"),
-        ("origin.s.access_key_id", "AKID"),
-        ("origin.s.secret_access_key", "file:secret"),
-    ];
-    check(&s3, &[]);
-    let mut with = s3.to_vec();
-    with.push(("origin.s.credentials", "default"));
-    check(
-        &with,
-        &["origin.s.credentials: not in this version; give access_key_id and secret_access_key"],
-    );
-}
-
-#[test]
-fn an_s3_origin_needs_endpoint_and_credentials() {
-    check(
-        &[("origin.s.kind", "s3"), ("origin.s.path", "x"), ("origin.s.attempts", "0")],
-        &[
-            "origin.s.path: does not apply to kind = \"s3\"",
-            "origin.s.endpoint: missing; write for example endpoint = \"https://s3.us-east-1.amazonaws.com\"",
-            "origin.s.access_key_id: missing; write for example access_key_id = \"env:AWS_ACCESS_KEY_ID\"",
-            "origin.s.secret_access_key: missing; write for example secret_access_key = \"file:/run/secrets/origin\"",
-            "origin.s.attempts: must be at least 1",
-        ],
-    );
-}
-
-#[test]
-fn an_endpoint_is_a_bare_url_and_is_not_repeated() {
-    for endpoint in
-        ["s3.example.com", "ftp://x", "http://canary:canary@x", "http://x/path", "http://x?q"]
-    {
-        let flags = [
-            ("origin.s.kind", "s3"),
-            ("origin.s.endpoint", endpoint),
-            ("origin.s.access_key_id", "AKID"),
-            ("origin.s.secret_access_key", "file:secret"),
-        ];
-        check(
-            &flags,
-            &[
-                "origin.s.endpoint: must be http:// or https://, a host, perhaps a port, nothing more",
-            ],
-        );
-    }
-}
-
-#[test]
-fn a_directory_origin_needs_a_folder_and_takes_no_keys_of_s3() {
-    check(
-        &[("origin.o.path", "nowhere")],
-        &["origin.o.path: BASE/nowhere is not a folder that is there"],
-    );
-    check(
-        &[("origin.o.region", "r")],
-        &["origin.o.region: does not apply to kind = \"directory\""],
-    );
-    check(
-        &[("origin.o.kind", "tape")],
-        &["origin.o.kind: \"tape\" is not a kind; they are s3, directory"],
     );
 }
 
