@@ -1,7 +1,8 @@
 //! A request's way through the gateway: guard, signature (s3s), route, operation, answer.
 //!
 //! Invariant: every answer, whoever refuses, carries a request id, is counted once and logged once;
-//! an operation runs only for a [`Principal`] that s3s has verified or that anonymous mode admits.
+//! an operation runs only for a [`Principal`] whose signature the guard or s3s has verified, or that
+//! anonymous mode admits.
 
 use crate::fault::{Fault, XML_TYPE};
 use crate::guard::{Guard, Passed};
@@ -14,10 +15,10 @@ use crate::query::Query;
 use crate::reads::Reads;
 use crate::refusal::s3s_fault;
 use crate::rules::Rules;
-use crate::server::Wire;
+use crate::wire::Wire;
 use crate::{bucket, list, object};
 use arc_swap::ArcSwap;
-use http::header::{CONTENT_TYPE, HOST};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use larder_model::{Clock, Dataset, ListDialect, Principal};
@@ -143,7 +144,7 @@ impl Gateway {
         });
         let domains = front.domains.clone();
         let service = signature_check(Route(front.clone()), domains, keys.clone());
-        let guard = Guard { regions, anonymous, clock };
+        let guard = Guard { regions, anonymous, domains: front.domains.clone(), clock };
         let connections = connections.max(1);
         Ok(Arc::new(Self { front, guard, keys, service, connections, grace }))
     }
@@ -159,7 +160,11 @@ impl Gateway {
         wire: &Wire,
     ) -> Response<Body> {
         let stamp = Stamp { id: RequestId::random(), started: Instant::now() };
-        self.answer_stamped(request, wire, stamp).await
+        let mut answer = self.answer_stamped(request, wire, stamp).await;
+        if wire.is_lost() {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
     }
 
     async fn answer_stamped(
@@ -170,7 +175,7 @@ impl Gateway {
     ) -> Response<Body> {
         let bodiless = request.body().is_end_stream();
         let (mut parts, body) = request.into_parts();
-        if parts.version != Version::HTTP_2 && !wire.is_sound(bodiless) {
+        if parts.version != Version::HTTP_2 && !wire.is_sound() {
             return self.refuse(Fault::unparsable(), &parts.method, stamp);
         }
         match self.guard.check(&parts, bodiless) {

@@ -19,9 +19,11 @@ pub(crate) use signature::signature_mismatch;
 pub(crate) use sigv4::{Signed, derive_key};
 
 use crate::fault::Fault;
+use crate::host::{self, Domains};
 use crate::query::Query;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
+use http::uri::Authority;
 use larder_model::Clock;
 use std::sync::Arc;
 
@@ -31,6 +33,8 @@ pub(crate) struct Guard {
     pub(crate) regions: Vec<String>,
     /// Whether unsigned requests pass.
     pub(crate) anonymous: bool,
+    /// Base domains under which the node is known.
+    pub(crate) domains: Domains,
     /// Tells the time that signatures are held against.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -82,9 +86,28 @@ impl Guard {
                 self.check_presign(parts, &query)?;
                 Ok(Passed { query, signed: None })
             }
-            (None, _, false) if self.anonymous => Ok(Passed { query, signed: None }),
+            (None, _, false) if self.anonymous => {
+                self.check_near(parts)?;
+                Ok(Passed { query, signed: None })
+            }
             (None, _, false) => Err(Fault::access_denied()),
         }
+    }
+}
+
+impl Guard {
+    /// Whether an unsigned request names this machine. A web page can make its own name resolve to
+    /// the loopback address, and a browser would then send it what anybody may read here.
+    fn check_near(&self, parts: &Parts) -> Result<(), Fault> {
+        let header = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = header.or(parts.uri.authority().map(Authority::as_str)).unwrap_or_default();
+        if host::is_loopback(host) || self.domains.covers(host) {
+            return Ok(());
+        }
+        Err(Fault::denied(
+            "Unsigned requests are taken under the names of this machine only: use localhost, a \
+             loopback address, or a name below listen.domains",
+        ))
     }
 }
 

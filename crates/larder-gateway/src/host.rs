@@ -6,6 +6,7 @@
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
 use s3s::validation::NameValidation;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The base domains, lower case, without port, longest first.
@@ -20,6 +21,12 @@ impl Domains {
             domains.iter().map(plain).filter(|domain| !domain.is_empty()).collect();
         domains.sort_by_key(|domain| std::cmp::Reverse(domain.len()));
         Self(domains.into())
+    }
+
+    /// Whether a host is a base domain or lies below one.
+    pub(crate) fn covers(&self, host: &str) -> bool {
+        let host = without_port(host);
+        self.bucket(host).is_some() || self.0.iter().any(|domain| host.eq_ignore_ascii_case(domain))
     }
 
     /// The bucket in front of a base domain, if there is one.
@@ -51,6 +58,18 @@ impl S3Host for Domains {
     }
 }
 
+/// Whether a Host header names the loopback interface, by address or by a name that resolves to
+/// nothing else (RFC 6761 §6.3).
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = without_port(host);
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = address.parse::<IpAddr>() {
+        return address.is_loopback();
+    }
+    let name = host.to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
 /// Leaves the judgement of bucket names to [`crate::parse_target`], which answers as S3 does.
 pub(crate) struct AnyName;
 
@@ -69,7 +88,21 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::Domains;
+    use super::{Domains, is_loopback};
+
+    #[test]
+    fn only_this_machine_is_near() {
+        for host in ["localhost", "LOCALHOST:9000", "127.0.0.1:9000", "[::1]:80", "data.localhost"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "localhost.example", "127.0.0.1.example", "10.0.0.1", "[::2]", "x"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+        let domains = Domains::new(&["s3.local".to_owned()]);
+        assert!(domains.covers("s3.local:9000") && domains.covers("data.s3.local"));
+        assert!(!domains.covers("xs3.local") && !domains.covers("evil.example"));
+    }
 
     fn check(host: &str, expected: Option<&str>) {
         let domains = Domains::new(&["s3.Local:9000".to_owned(), "eu.s3.local".to_owned()]);

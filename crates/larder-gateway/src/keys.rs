@@ -1,7 +1,7 @@
 //! The key ring: whose signatures are taken. Replaceable while requests run, so that keys rotate.
 //!
-//! Invariant: a secret leaves this module only towards s3s's signature check, and no `Debug`, no
-//! error and no log line of the gateway shows one.
+//! Invariant: a secret leaves this module only towards the two signature checks, the guard's and
+//! s3s's, and no `Debug`, no error and no log line of the gateway shows one.
 
 use crate::guard::derive_key;
 use arc_swap::{ArcSwap, ArcSwapOption};

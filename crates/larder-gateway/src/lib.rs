@@ -25,6 +25,7 @@ mod refusal;
 mod rules;
 mod server;
 mod tls;
+mod wire;
 mod xml;
 
 pub use gateway::{Gateway, GatewayConfig};

@@ -1,11 +1,12 @@
 //! Sockets and connections: how many, how long, and how they end.
 //!
-//! Invariant: a connection's permit is taken before it is accepted, so that a flood waits in the
-//! kernel's queue, not in our memory. After the shutdown signal nothing is accepted, idle connections
+//! Invariant: a listener accepts nothing while its last connection waits for a permit, so that a
+//! flood waits in the kernel's queue, not in our memory. After the shutdown signal nothing is accepted, idle connections
 //! are told to close, and started answers get the grace period.
 
 use crate::gateway::Gateway;
 use crate::tls::Tls;
+use crate::wire::{Prompt, Wire};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -13,17 +14,15 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 /// How long a client may take over a request's header, which is also how long an idle HTTP/1.1
@@ -45,9 +44,6 @@ const MAX_STREAMS: u32 = 128;
 
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 4096;
-
-/// The length of HTTP/2's preface, by which the two versions are told apart.
-const PREFACE_BYTES: usize = 24;
 
 /// Where to listen. The sockets are bound already.
 #[derive(Debug, Default)]
@@ -87,13 +83,20 @@ pub fn bind_tcp(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 ///
 /// What the system says; `AddrInUse` where somebody answers on it.
 pub async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixStream::connect(path).await {
-        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tokio::fs::remove_file(path).await?;
+    // A regular file refuses connections as well, and may be precious.
+    let left_behind = match tokio::fs::symlink_metadata(path).await {
+        Ok(there) => there.file_type().is_socket(),
+        Err(_) => false,
+    };
+    if left_behind {
+        match UnixStream::connect(path).await {
+            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                tokio::fs::remove_file(path).await?;
+            }
+            // Something that binding will complain about better.
+            Err(_) => {}
         }
-        // Not there, or something that binding will complain about better.
-        Err(_) => {}
     }
     UnixListener::bind(path)
 }
@@ -163,16 +166,16 @@ impl Gateway {
         let stopped = told_to_stop(&mut stopping);
         tokio::pin!(stopped);
         loop {
-            let next = async {
-                let permit = permits.clone().acquire_owned().await.ok();
-                (permit, listener.accept().await)
-            };
-            let (permit, accepted) = tokio::select! {
-                next = next => next,
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
                 () = &mut stopped => return connections,
             };
             match accepted {
                 Ok(accepted) => {
+                    let permit = tokio::select! {
+                        permit = permits.clone().acquire_owned() => permit.ok(),
+                        () = &mut stopped => return connections,
+                    };
                     let gateway = self.clone();
                     connections.spawn(gateway.connection(accepted, permit, told.clone()));
                 }
@@ -216,7 +219,7 @@ impl Gateway {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let wire = Arc::new(Wire::default());
-        let io = TokioIo::new(Prompt::new(stream, wire.clone()));
+        let io = TokioIo::new(Prompt::new(stream, wire.clone(), HEADER_TIMEOUT));
         let service = service_fn(move |request| {
             let (gateway, wire) = (self.clone(), wire.clone());
             async move { Ok::<_, Infallible>(gateway.answer(request, &wire).await) }
@@ -284,104 +287,20 @@ impl Drop for Counted {
     }
 }
 
-/// What a connection's bytes looked like before hyper took them for requests.
-///
-/// hyper ends a header's line at a bare LF as well. A proxy in front of us that does not would
-/// forward a second request inside a header's value.
-#[derive(Debug, Default)]
-pub(crate) struct Wire {
-    bare_lf: AtomicBool,
-    bodies: AtomicBool,
-}
+#[cfg(test)]
+mod tests {
+    use super::bind_unix;
 
-impl Wire {
-    /// Whether an HTTP/1 request may be taken for what hyper says it is. In a body an LF means
-    /// nothing, so the question is settled only until the connection's first body.
-    pub(crate) fn is_sound(&self, bodiless: bool) -> bool {
-        if !bodiless {
-            self.bodies.store(true, Ordering::Relaxed);
-        }
-        self.bodies.load(Ordering::Relaxed) || !self.bare_lf.load(Ordering::Relaxed)
-    }
-
-    /// Looks at bytes that came behind the byte `last`.
-    fn look(&self, last: u8, bytes: &[u8]) {
-        let bare = |at: usize| at.checked_sub(1).map_or(last, |before| bytes[before]) != b'\r';
-        if memchr::memchr_iter(b'\n', bytes).any(bare) {
-            self.bare_lf.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A stream whose client must send its first bytes promptly: until as many have come as tell the
-/// HTTP versions apart, hyper's own time-out is not yet in force.
-struct Prompt<S> {
-    stream: S,
-    wire: Arc<Wire>,
-    last: u8,
-    /// Dropped once enough has come.
-    deadline: Option<Pin<Box<Sleep>>>,
-    seen: usize,
-}
-
-impl<S> Prompt<S> {
-    fn new(stream: S, wire: Arc<Wire>) -> Self {
-        Self { stream, wire, last: 0, deadline: Some(Box::pin(sleep(HEADER_TIMEOUT))), seen: 0 }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let came = &buffer.filled()[before..];
-        if let Some(last) = came.last() {
-            self.wire.look(self.last, came);
-            self.last = *last;
-        }
-        if let Some(deadline) = &mut self.deadline {
-            if read.is_pending() && deadline.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            self.seen += came.len();
-            if self.seen >= PREFACE_BYTES {
-                self.deadline = None;
-            }
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    #[tokio::test]
+    async fn a_socket_that_was_left_behind_is_replaced_and_a_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s3.sock");
+        drop(bind_unix(&path).await.unwrap());
+        let _listening = bind_unix(&path).await.unwrap();
+        assert!(bind_unix(&path).await.is_err(), "somebody answers on it");
+        let file = dir.path().join("larder.toml");
+        std::fs::write(&file, "precious").unwrap();
+        assert!(bind_unix(&file).await.is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     }
 }

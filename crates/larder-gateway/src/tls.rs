@@ -25,7 +25,12 @@ pub struct Tls {
     config: Arc<rustls::ServerConfig>,
     current: Arc<Current>,
     files: Arc<Files>,
+    /// The files' stamps from before they were read.
+    seen: Option<Stamps>,
 }
+
+/// Times of change and lengths of certificate and key.
+type Stamps = [(SystemTime, u64); 2];
 
 struct Files {
     certificate: PathBuf,
@@ -79,6 +84,8 @@ impl Tls {
     pub async fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let files = Files { certificate: certificate.to_owned(), key: key.to_owned() };
+        // Before reading, so that a change while reading, or before serving begins, is noticed.
+        let seen = files.stamps().await;
         let certified = files.read(&provider).await?;
         let certified = ArcSwap::from_pointee(certified);
         let current = Arc::new(Current { certified, provider: provider.clone() });
@@ -89,7 +96,7 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), current, files: Arc::new(files) })
+        Ok(Self { config: Arc::new(config), current, files: Arc::new(files), seen })
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
@@ -98,7 +105,7 @@ impl Tls {
 
     /// Takes the files again whenever they change. Never returns; to be dropped with the server.
     pub(crate) async fn watch(self) {
-        let mut seen = self.files.stamps().await;
+        let mut seen = self.seen;
         let mut ticks = tokio::time::interval(POLL);
         loop {
             ticks.tick().await;
@@ -149,7 +156,7 @@ impl Files {
     }
 
     /// Time of change and length of both files; `None` while one is missing.
-    async fn stamps(&self) -> Option<[(SystemTime, u64); 2]> {
+    async fn stamps(&self) -> Option<Stamps> {
         let stamp = |metadata: std::fs::Metadata| Some((metadata.modified().ok()?, metadata.len()));
         let certificate = tokio::fs::metadata(&self.certificate).await.ok().and_then(stamp)?;
         let key = tokio::fs::metadata(&self.key).await.ok().and_then(stamp)?;

@@ -45,6 +45,17 @@ impl SystemClock {
     }
 }
 
+/// The wall clock as it is, set back or not: what signatures are held against. A clock that was
+/// wrong for a while must not make every client's time look wrong ever after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(wall_ms())
+    }
+}
+
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         self.read(wall_ms())

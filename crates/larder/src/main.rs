@@ -9,6 +9,7 @@ mod clock;
 mod config;
 mod descriptors;
 mod embedded;
+mod moved;
 mod node;
 mod report;
 mod rotate;
@@ -41,6 +42,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Exit code of a failure, and of a wrong usage or configuration.
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
+
+/// How long requests at hand on the admin listener may take at the end.
+const ADMIN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -123,5 +127,11 @@ async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
     rotation.abort();
     node.close().await;
     drop(stop_admin);
-    admin_task.await.context("the admin listener")?.context("the admin listener")
+    let admin_ends = admin_task.abort_handle();
+    let Ok(ended) = tokio::time::timeout(ADMIN_GRACE, admin_task).await else {
+        // Somebody is in the middle of a request to it: no reason to stay.
+        admin_ends.abort();
+        return Ok(());
+    };
+    ended.context("the admin listener")?.context("the admin listener")
 }

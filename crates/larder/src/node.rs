@@ -3,10 +3,11 @@
 //! Not here: any decision. Invariant: this is the one place that knows every crate, and parts are
 //! closed in the opposite order of their opening.
 
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, WallClock};
 use crate::config::{
     Config, Listen, OriginKeys, OriginKind, OriginRule, Problem, Problems, S3Rule,
 };
+use crate::moved;
 use crate::report::DatasetReport;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -131,12 +132,16 @@ impl Node {
         );
         // After the store, which holds the lock on the folder.
         let catalog: Option<Arc<dyn Catalog>> = match &path {
-            Some(path) => Some(Arc::new(RedbCatalog::open(path, registry).await?)),
+            Some(path) => {
+                let catalog = RedbCatalog::open(path, registry).await?;
+                moved::forget(path, &config.origins, &catalog).await?;
+                Some(Arc::new(catalog))
+            }
             None => None,
         };
         export_freshness(&config.datasets, registry)?;
         let engine = Engine::open(Parts {
-            clock: clock.clone(),
+            clock,
             store: store.clone(),
             catalog,
             origins,
@@ -156,7 +161,7 @@ impl Node {
                 anonymous: config.anonymous,
                 connections: config.limits.connections as usize,
                 grace: config.limits.grace - closing,
-                clock,
+                clock: Arc::new(WallClock),
                 registry: registry.clone(),
             },
             Arc::new(engine.clone()),

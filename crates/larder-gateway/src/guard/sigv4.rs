@@ -16,7 +16,8 @@ use larder_model::Principal;
 use ring::{digest, hmac};
 
 /// SHA-256 of nothing.
-const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(super) const EMPTY_SHA256: &str =
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn open(node: &Node, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(node.address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }

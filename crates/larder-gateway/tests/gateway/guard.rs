@@ -385,3 +385,53 @@ async fn keys_are_replaced_while_the_node_serves() {
     });
     assert_eq!(fresh.send().await.status, 200);
 }
+
+#[tokio::test]
+async fn a_session_token_is_refused_since_no_key_has_one() {
+    let node = Node::start().await;
+    for form in FORMS {
+        let ask = node.get("/data/k").form(form).header("x-amz-security-token", "token");
+        check(ask, 400, "InvalidToken", "header").await;
+    }
+    let ask = node.get("/data/k").form(Form::Presigned).query("X-Amz-Security-Token", "token");
+    check(ask, 400, "InvalidToken", "query").await;
+}
+
+#[tokio::test]
+async fn a_signed_header_that_is_not_there_is_a_wrong_signature() {
+    let node = Node::start().await;
+    for form in FORMS {
+        let names = ["host", "range", "x-amz-content-sha256", "x-amz-date"];
+        let names = names.iter().filter(|n| form == Form::Header || !n.starts_with("x-amz"));
+        let names: Vec<String> = names.map(|name| (*name).to_owned()).collect();
+        let ask = node.get("/data/k").form(form).signed(|s| s.signed = Some(names.clone()));
+        check(ask, 403, "SignatureDoesNotMatch", "no range").await;
+        let ask = node.get("/data/k").form(form).header("range", "bytes=0-1");
+        assert_eq!(ask.signed(|s| s.signed = Some(names)).send().await.status, 206);
+    }
+}
+
+#[tokio::test]
+async fn a_read_has_the_digest_of_nothing() {
+    let node = Node::start().await;
+    let digest = "0".repeat(64);
+    let ask = node.get("/data/k").signed(|s| s.payload = digest);
+    check(ask, 400, "XAmzContentSHA256Mismatch", "GET").await;
+}
+
+#[tokio::test]
+async fn anybody_must_name_this_machine() {
+    let node = Node::with(Setup { anonymous: true, ..Setup::default() }).await;
+    for (host, status) in [
+        ("localhost:9000", 200),
+        ("127.0.0.1", 200),
+        ("s3.local", 200),
+        ("rebound.example:9000", 403),
+        ("127.0.0.1.example", 403),
+    ] {
+        let ask = node.get("/data/k").form(Form::None).host(host);
+        assert_eq!(ask.send().await.status, status, "{host}");
+    }
+    let signed = node.get("/data/k").host("rebound.example:9000");
+    assert_eq!(signed.send().await.status, 200, "who signs is no web page");
+}

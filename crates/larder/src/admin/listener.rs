@@ -1,6 +1,7 @@
 //! The admin listener's connections, counted.
 //!
-//! Invariant: never more than [`MAX_CONNECTIONS`] at once; a caller beyond waits in the backlog.
+//! Invariant: never more than [`MAX_CONNECTIONS`] at once; a caller beyond waits in the backlog, and
+//! nobody keeps a connection by saying nothing.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -8,9 +9,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Enough for a few scrapers, consoles and probes.
 const MAX_CONNECTIONS: usize = 128;
@@ -39,7 +42,7 @@ impl Listener for Counted {
         // The semaphore is never closed, so this is always a permit.
         let permit = self.permits.clone().acquire_owned().await.ok();
         let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection { stream, _permit: permit }, peer)
+        (Connection { stream, silence: Box::pin(sleep(SILENCE)), _permit: permit }, peer)
     }
 
     fn local_addr(&self) -> std::io::Result<SocketAddr> {
@@ -53,9 +56,14 @@ impl Connected<IncomingStream<'_, Counted>> for Peer {
     }
 }
 
+/// How long a caller may say nothing, also in the middle of a request's head, for which axum sets
+/// no limit. Scrapers come more often, or connect again.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// A connection that gives its permit back when it is dropped.
 pub(super) struct Connection {
     stream: TcpStream,
+    silence: Pin<Box<Sleep>>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -65,7 +73,13 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() {
+            self.silence.as_mut().reset(Instant::now() + SILENCE);
+        } else if self.silence.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 

@@ -190,8 +190,9 @@ impl Judges {
         let key = ("TRAINER".to_owned(), "a-secret".to_owned());
         let keys = Arc::new(KeyRing::new([key]));
         let regions = vec!["us-east-1".to_owned(), "cn-hangzhou".to_owned()];
-        let guard = Guard { regions, anonymous: false, clock: Arc::new(Held) };
         let domains = Domains::new(&["s3.local".to_owned()]);
+        let clock = Arc::new(Held);
+        let guard = Guard { regions, anonymous: false, domains: domains.clone(), clock };
         Self { guard, service: signature_check(Witness, domains, keys.clone()), keys }
     }
 
