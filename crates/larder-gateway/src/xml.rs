@@ -1,5 +1,7 @@
-//! A writer for the small XML documents of S3. Not a parser, and without attributes but for the
-//! namespace of S3.
+//! A writer for the small XML documents of S3, without attributes but for the namespace of S3; and
+//! [`tree`], their reader.
+
+pub(crate) mod tree;
 
 use std::fmt::Write;
 
