@@ -9,14 +9,16 @@ use crate::guard::{Guard, Passed};
 use crate::host::{AnyName, Domains};
 use crate::id::RequestId;
 use crate::keys::{KeyRing, RingAuth};
+use crate::linger::Linger;
 use crate::metrics::{Metrics, NO_DATASET};
-use crate::operation::{Operation, Target, parse_target, target_fault};
+use crate::operation::{Class, Operation, Target, parse_target, target_fault};
 use crate::query::Query;
 use crate::reads::Reads;
 use crate::refusal::s3s_fault;
 use crate::rules::Rules;
+use crate::upload::Intake;
 use crate::wire::Wire;
-use crate::{bucket, list, object};
+use crate::{bucket, list, object, pass};
 use arc_swap::ArcSwap;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -59,6 +61,7 @@ pub struct Gateway {
     guard: Guard,
     keys: Arc<KeyRing>,
     service: S3Service,
+    linger: Linger,
     pub(crate) connections: usize,
     pub(crate) grace: Duration,
 }
@@ -81,8 +84,10 @@ pub(crate) struct Call<'a> {
     pub(crate) principal: &'a Principal,
     /// Whether nobody signed it.
     pub(crate) unsigned: bool,
+    pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: &'a Query<'a>,
+    pub(crate) intake: &'a Intake,
     pub(crate) id: RequestId,
 }
 
@@ -146,7 +151,8 @@ impl Gateway {
         let service = signature_check(Route(front.clone()), domains, keys.clone());
         let guard = Guard { regions, anonymous, domains: front.domains.clone(), clock };
         let connections = connections.max(1);
-        Ok(Arc::new(Self { front, guard, keys, service, connections, grace }))
+        let linger = Linger::default();
+        Ok(Arc::new(Self { front, guard, keys, service, linger, connections, grace }))
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -174,24 +180,41 @@ impl Gateway {
         stamp: Stamp,
     ) -> Response<Body> {
         let bodiless = request.body().is_end_stream();
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         if parts.version != Version::HTTP_2 && !wire.is_sound() {
             return self.refuse(Fault::unparsable(), &parts.method, stamp);
         }
-        match self.guard.check(&parts, bodiless) {
-            Err(fault) => return self.refuse(fault, &parts.method, stamp),
+        let seal = match self.guard.check(&parts, bodiless) {
+            Err(fault) => {
+                let answer = self.refuse(fault, &parts.method, stamp);
+                return self.let_go(answer, &Intake::new(body, &parts.headers, None));
+            }
             Ok(Passed { query, signed: Some(signed) })
                 if bodiless && parts.version == Version::HTTP_11 =>
             {
                 if let Some(principal) = signed.verify(&parts, &self.keys) {
                     return self.answer_verified(&parts, &query, &principal, stamp).await;
                 }
+                None
             }
-            Ok(_) => {}
-        }
+            Ok(Passed { signed, .. }) => signed.and_then(|signed| signed.seal(&self.keys)),
+        };
+        let intake = Intake::new(body, &parts.headers, seal);
+        let answer = self.answer_checked(parts, &intake, stamp).await;
+        self.let_go(answer, &intake)
+    }
+
+    /// The long way: s3s checks the signature, and hands over to the route. It never sees the body.
+    async fn answer_checked(
+        &self,
+        mut parts: http::request::Parts,
+        intake: &Intake,
+        stamp: Stamp,
+    ) -> Response<Body> {
         let method = parts.method.clone();
         parts.extensions.insert(stamp);
-        let request = Request::from_parts(parts, Body::from(body));
+        parts.extensions.insert(intake.clone());
+        let request = Request::from_parts(parts, Body::empty());
         let fault = match self.service.call(request).await {
             // The route stamps whatever it answers; what has no stamp, s3s has refused.
             Ok(answer) if answer.headers().contains_key(X_AMZ_REQUEST_ID) => return answer,
@@ -219,13 +242,25 @@ impl Gateway {
             query,
             principal,
             unsigned: false,
+            intake: &Intake::none(),
         };
         let outcome = self.front.perform(asked, stamp.id).await;
         self.respond(outcome, &parts.method, stamp)
     }
 
+    /// Ends the connection behind an answer that did not wait for all of the request's body.
+    fn let_go(&self, mut answer: Response<Body>, intake: &Intake) -> Response<Body> {
+        if intake.is_left() {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            if let Some(body) = intake.rest() {
+                self.linger.read(body);
+            }
+        }
+        answer
+    }
+
     fn refuse(&self, fault: Fault, method: &Method, stamp: Stamp) -> Response<Body> {
-        self.respond((None, Operation::Other, Err(fault)), method, stamp)
+        self.respond((None, Operation::OTHER, Err(fault)), method, stamp)
     }
 
     fn respond(&self, outcome: Outcome, method: &Method, stamp: Stamp) -> Response<Body> {
@@ -296,6 +331,7 @@ struct Asked<'a> {
     principal: &'a Principal,
     /// Whether nobody signed it.
     unsigned: bool,
+    intake: &'a Intake,
 }
 
 impl Front {
@@ -304,11 +340,12 @@ impl Front {
         let principal = match &request.credentials {
             Some(credentials) => Principal::verified(&credentials.access_key),
             None if self.anonymous => Principal::anonymous(),
-            None => return (None, Operation::Other, Err(Fault::access_denied())),
+            None => return (None, Operation::OTHER, Err(Fault::access_denied())),
         };
         let Some(query) = Query::parse(request.uri.query().unwrap_or_default()) else {
-            return (None, Operation::Other, Err(Fault::invalid_uri()));
+            return (None, Operation::OTHER, Err(Fault::invalid_uri()));
         };
+        let none = Intake::none();
         let asked = Asked {
             method: &request.method,
             path: request.uri.path(),
@@ -316,6 +353,7 @@ impl Front {
             query: &query,
             principal: &principal,
             unsigned: request.credentials.is_none(),
+            intake: request.extensions.get::<Intake>().unwrap_or(&none),
         };
         self.perform(asked, id).await
     }
@@ -325,20 +363,22 @@ impl Front {
         let bucket = host.and_then(|host| self.domains.bucket(host));
         let target = parse_target(asked.path, bucket).map_err(target_fault);
         let parsed = target.and_then(|target| {
-            let operation = Operation::of(asked.method, &target, asked.query)?;
+            let operation = Operation::of(asked.method, &target, asked.query, asked.headers)?;
             Ok((target, operation))
         });
         let (target, operation) = match parsed {
             Ok(parsed) => parsed,
-            Err(fault) => return (None, Operation::Other, Err(fault)),
+            Err(fault) => return (None, Operation::OTHER, Err(fault)),
         };
         let call = Call {
             reads: &*self.reads,
             rules: &self.rules,
             principal: asked.principal,
             unsigned: asked.unsigned,
+            method: asked.method,
             headers: asked.headers,
             query: asked.query,
+            intake: asked.intake,
             id,
         };
         let mut seen = None;
@@ -388,24 +428,24 @@ async fn dispatch(
     target: &Target,
     seen: &mut Option<Arc<Dataset>>,
 ) -> Result<Reply, Fault> {
-    match (operation, target) {
-        (Operation::GetObject, Target::Object(bucket, key)) => {
-            object::get(call, bucket, key, seen).await
-        }
-        (Operation::HeadObject, Target::Object(bucket, key)) => {
-            object::head(call, bucket, key, seen).await
-        }
-        (Operation::ListBuckets, _) => bucket::list(call).instrument(call.span()).await,
-        (Operation::Other, _) => Err(Fault::not_implemented()),
-        (operation, Target::Bucket(bucket)) => {
+    let row = operation.row();
+    let by_origin = matches!(target, Target::Object(..)) && pass::must_pass(call.headers);
+    if row.class != Class::Cached || by_origin {
+        return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
+    }
+    match (row.name, target) {
+        ("GetObject", Target::Object(bucket, key)) => object::get(call, bucket, key, seen).await,
+        ("HeadObject", Target::Object(bucket, key)) => object::head(call, bucket, key, seen).await,
+        ("ListBuckets", _) => bucket::list(call).instrument(call.span()).await,
+        (name, Target::Bucket(bucket)) => {
             let view = call.rules.load().view(call.principal, bucket)?;
             *seen = view.permit().map(|permit| permit.dataset().clone());
             let answer = async {
-                match operation {
-                    Operation::ListObjects => list::list(call, &view, ListDialect::V1).await,
-                    Operation::ListObjectsV2 => list::list(call, &view, ListDialect::V2).await,
-                    Operation::HeadBucket => bucket::head(call, &view).await,
-                    Operation::GetBucketLocation => bucket::location(call, &view).await,
+                match name {
+                    "ListObjects" => list::list(call, &view, ListDialect::V1).await,
+                    "ListObjectsV2" => list::list(call, &view, ListDialect::V2).await,
+                    "HeadBucket" => bucket::head(call, &view).await,
+                    "GetBucketLocation" => bucket::location(call, &view).await,
                     _ => Err(Fault::not_implemented()),
                 }
             };

@@ -50,6 +50,32 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// A permit for requests on all of a bucket: the widest dataset's. Every dataset of the bucket
+    /// must allow the action, and one of them must cover the bucket whole; 404 or 403 otherwise.
+    pub(crate) fn whole(
+        &self,
+        principal: &Principal,
+        bucket: &BucketName,
+        action: Action,
+    ) -> Result<Permit, Fault> {
+        let datasets = self.namespace.bucket(bucket);
+        if datasets.is_empty() {
+            return Err(Fault::no_such_bucket(bucket.as_str()));
+        }
+        let mut widest = None;
+        for dataset in datasets {
+            let permit = self.grants.authorize(principal, dataset, action);
+            let permit = permit.map_err(|_| Fault::access_denied())?;
+            // An alias is a bucket of its own, whatever prefix it hides.
+            if dataset.prefix.is_empty() || dataset.alias.is_some() {
+                widest = Some(permit);
+            }
+        }
+        widest.ok_or_else(Fault::access_denied)
+    }
+}
+
 impl View {
     /// A permit that will do for requests on the bucket as such: the widest dataset's.
     pub(crate) fn permit(&self) -> Option<&Permit> {

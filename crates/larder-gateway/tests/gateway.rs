@@ -2,15 +2,18 @@
 
 #[cfg(test)]
 mod gateway {
+    mod chunks;
     mod double;
     mod drain;
     mod guard;
     mod listing;
     mod objects;
     mod parse;
+    mod passing;
     mod secrets;
     mod sign;
     mod smuggling;
     mod support;
     mod tls;
+    mod uploads;
 }

@@ -181,7 +181,8 @@ fn check_signed(parts: &Parts, signed: &str) -> Result<(), Fault> {
     }
     for (name, value) in &parts.headers {
         let name = name.as_str();
-        if !name.starts_with("x-amz-") {
+        // The origins' own headers are passed on as well, so nobody may add one to a presigned URL.
+        if !["x-amz-", "x-oss-", "x-bce-"].iter().any(|prefix| name.starts_with(prefix)) {
             continue;
         }
         // s3s leaves a value that is no UTF-8 out of the canonical request.

@@ -10,6 +10,7 @@
 
 use super::scope::Credential;
 use crate::keys::KeyRing;
+use crate::upload::Seal;
 use http::HeaderValue;
 use http::request::Parts;
 use larder_model::Principal;
@@ -49,6 +50,18 @@ impl Signed<'_> {
         let to_sign = self.string_to_sign(&canonical);
         hmac::verify(&key, &to_sign, &signature).ok()?;
         Some(Principal::verified(access_key))
+    }
+
+    /// The chain that the body's chunks are signed in, which begins with this signature. `None` when
+    /// nobody has the access key.
+    pub(crate) fn seal(&self, keys: &KeyRing) -> Option<Seal> {
+        if !self.payload.starts_with("STREAMING-AWS4-") {
+            return None;
+        }
+        let Credential { access_key, date, region, .. } = self.credential;
+        let key = keys.signing_key(access_key, date, region)?;
+        let scope = format!("{date}/{region}/s3/aws4_request");
+        Some(Seal::new(key, self.date, &scope, self.signature))
     }
 
     fn canonical_request(&self, parts: &Parts) -> Option<Vec<u8>> {

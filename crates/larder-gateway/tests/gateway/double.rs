@@ -4,13 +4,16 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue};
-use larder_engine::{Answer, Body, Head, PassRequest, Passed, ReadError, ReadRequest, Source};
+use larder_engine::{
+    Answer, Body, Changes, Head, PassRequest, Passed, ReadError, ReadRequest, Source,
+};
 use larder_gateway::Reads;
 use larder_model::{
-    BucketEntry, BucketName, ByteRange, ETag, ErrorReply, ListDialect, ListPage, ListRequest,
-    ListedObject, ObjectKey, ObjectMeta, OriginName, Permit, Timestamp, Verdict,
+    Action, BucketEntry, BucketName, ByteRange, ETag, ErrorReply, ListDialect, ListPage,
+    ListRequest, ListedObject, ObjectKey, ObjectMeta, OriginName, Permit, RawBody, Timestamp,
+    Verdict,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,6 +33,10 @@ pub(crate) struct Double {
     pub(crate) page: u64,
     /// Lets the second half of `slow` go.
     pub(crate) gate: Arc<Notify>,
+    /// What was passed on.
+    pub(crate) passed: Mutex<Vec<Arrived>>,
+    /// What is answered to it; 200 without.
+    pub(crate) answers: Mutex<VecDeque<Canned>>,
 }
 
 impl Double {
@@ -223,10 +230,136 @@ impl Reads for Double {
         Ok(if bucket.as_str() == "data" { "cn-hangzhou" } else { "" }.to_owned())
     }
 
-    async fn pass(&self, _permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
-        let origin = OriginName::new("double").unwrap();
-        let reason = format!("{} is not passed on", request.raw.method);
-        Err(ReadError::Unreachable { origin, reason })
+    async fn pass(&self, permit: &Permit, request: PassRequest) -> Result<Passed, ReadError> {
+        let PassRequest { raw, changes, source } = request;
+        if changes != Changes::Nothing {
+            assert_eq!(permit.action(), Action::Write, "{changes:?}");
+        }
+        let origin = permit.dataset().origin.clone();
+        assert!(source.iter().all(|(permit, name)| name.origin == origin
+            && permit.dataset().origin == origin
+            && permit.action() == Action::Read));
+        let canned = self.answers.lock().unwrap().pop_front();
+        let (body, trailer) = match (raw.body, &canned) {
+            (_, Some(Canned { early: true, .. })) => (Some(Vec::new()), None),
+            (RawBody::Empty, _) => (Some(Vec::new()), None),
+            (RawBody::Whole(bytes), _) => (Some(bytes.to_vec()), None),
+            (RawBody::Stream { len, trailer, mut bytes, .. }, _) => {
+                let mut whole = Vec::new();
+                let mut broken = false;
+                while let Some(frame) = bytes.next().await {
+                    match frame {
+                        Ok(frame) => whole.extend_from_slice(&frame),
+                        Err(_) => broken = true,
+                    }
+                }
+                assert!(broken || whole.len() as u64 == len);
+                assert!(!broken || (whole.len() as u64) < len, "a broken body is never complete");
+                let trailer = trailer.filter(|_| !broken).map(|trailer| {
+                    let value = trailer.value.get().expect("filled before the end").clone();
+                    (trailer.name.to_string(), value.to_str().unwrap().to_owned())
+                });
+                ((!broken).then_some(whole), trailer)
+            }
+        };
+        let broken = body.is_none();
+        self.passed.lock().unwrap().push(Arrived {
+            method: raw.method.to_string(),
+            path: format!(
+                "/{}/{}",
+                raw.bucket.as_ref().map_or("", |b| b.as_str()),
+                raw.key.as_ref().map_or("", |k| k.as_str())
+            ),
+            query: raw.query,
+            headers: raw.headers,
+            body,
+            trailer,
+            changes,
+            source: source.map(|(_, name)| name.to_string()),
+        });
+        if broken {
+            return Err(ReadError::BodyBroken);
+        }
+        let Canned { status, headers, body, .. } = canned.unwrap_or_default();
+        let headers = headers.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            (name, HeaderValue::from_str(value).unwrap())
+        });
+        let body = futures_util::stream::iter([Ok(Bytes::from(body))]).boxed();
+        Ok(Passed { status, headers: headers.collect(), body })
+    }
+}
+
+/// A passed request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) method: String,
+    /// In the origin's names, not encoded.
+    pub(crate) path: String,
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    /// `None` where it broke off.
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) trailer: Option<(String, String)>,
+    pub(crate) changes: Changes,
+    pub(crate) source: Option<String>,
+}
+
+impl Arrived {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone().unwrap()).unwrap()
+    }
+}
+
+/// What a passed request is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Canned {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+    /// Before the body was read.
+    pub(crate) early: bool,
+}
+
+impl Default for Canned {
+    fn default() -> Self {
+        let headers = vec![("etag", "\"written\"".to_owned()), ("content-length", "0".to_owned())];
+        Self { status: 200, headers, body: String::new(), early: false }
+    }
+}
+
+impl Canned {
+    pub(crate) fn xml(status: u16, body: &str) -> Self {
+        let headers = vec![
+            ("content-type", "application/xml".to_owned()),
+            ("content-length", body.len().to_string()),
+            ("x-amz-request-id", "the origin's".to_owned()),
+            ("location", "/hidden".to_owned()),
+        ];
+        Self { status, headers, body: body.to_owned(), early: false }
+    }
+}
+
+impl Double {
+    /// Answers the next passed request so.
+    pub(crate) fn answer(&self, canned: Canned) {
+        self.answers.lock().unwrap().push_back(canned);
+    }
+
+    /// What has been passed on since the last time.
+    pub(crate) fn take(&self) -> Vec<Arrived> {
+        std::mem::take(&mut *self.passed.lock().unwrap())
+    }
+
+    /// The one request that has been passed on.
+    pub(crate) fn one(&self) -> Arrived {
+        let mut all = self.take();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
     }
 }
 

@@ -41,7 +41,7 @@ impl Signing {
         format!("{y:04}{m:02}{d:02}T{:02}{:02}{:02}Z", t.hour(), t.minute(), t.second())
     }
 
-    fn scope(&self) -> String {
+    pub(crate) fn scope(&self) -> String {
         let date = self.scope_date.clone().unwrap_or_else(|| self.amz_date()[..8].to_owned());
         format!("{date}/{}/{}/{}", self.region, self.service, self.terminator)
     }
@@ -127,7 +127,7 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
+pub(crate) fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     let mut block = [0; 64];
     if key.len() > 64 {
         block[..32].copy_from_slice(&Sha256::digest(key));

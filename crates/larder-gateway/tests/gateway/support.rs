@@ -1,6 +1,7 @@
 //! A node of the gateway on a port of the kernel's choice, and a client that sends exactly what it
 //! is told.
 
+use super::chunks::sha256_hex;
 use super::double::Double;
 use super::sign::{EMPTY, Signable, Signing, encode_query};
 use arc_swap::ArcSwap;
@@ -72,10 +73,19 @@ impl Default for Setup {
     }
 }
 
-/// Datasets as (name, bucket, prefix, alias) and grants as (access key, dataset).
+/// Datasets as (name, bucket, prefix, alias) and grants as (access key, dataset), for reading.
 pub(crate) fn rules(
     datasets: &[(&str, &str, &str, Option<&str>)],
     grants: &[(&str, &str)],
+) -> Rules {
+    let grants: Vec<_> = grants.iter().map(|(key, name)| (*key, *name, Access::Read)).collect();
+    access_rules(datasets, &grants)
+}
+
+/// Datasets that can all be written, and grants that say what they are for.
+pub(crate) fn access_rules(
+    datasets: &[(&str, &str, &str, Option<&str>)],
+    grants: &[(&str, &str, Access)],
 ) -> Rules {
     let datasets = datasets.iter().map(|(name, bucket, prefix, alias)| {
         let plain = if *bucket == "*" { "any" } else { bucket };
@@ -84,11 +94,12 @@ pub(crate) fn rules(
             dataset.bucket = BucketRule::Every;
         }
         dataset.alias = alias.map(|alias| larder_model::BucketName::new(alias).unwrap());
+        dataset.access = Access::ReadWrite;
         Arc::new(dataset)
     });
     let mut granted = Grants::new();
-    for (key, dataset) in grants {
-        granted.allow(key, DatasetName::new(dataset).unwrap(), Access::Read);
+    for (key, dataset, access) in grants {
+        granted.allow(key, DatasetName::new(dataset).unwrap(), *access);
     }
     Rules { namespace: Namespace::new(datasets).unwrap(), grants: granted }
 }
@@ -96,6 +107,15 @@ pub(crate) fn rules(
 impl Node {
     pub(crate) async fn start() -> Self {
         Self::with(Setup::default()).await
+    }
+
+    /// A node whose one client may read and write everything.
+    pub(crate) async fn writable() -> Self {
+        let rules = access_rules(
+            &[("data", "data", "", None), ("every", "*", "", None)],
+            &[(KEY, "data", Access::ReadWrite), (KEY, "every", Access::ReadWrite)],
+        );
+        Self::with(Setup { rules, ..Setup::default() }).await
     }
 
     pub(crate) async fn with(setup: Setup) -> Self {
@@ -197,6 +217,7 @@ pub(crate) struct Ask {
     late_path: Option<String>,
     form: Form,
     pub(crate) signing: Signing,
+    body: Vec<u8>,
 }
 
 impl Ask {
@@ -218,7 +239,34 @@ impl Ask {
             late_path: None,
             form: Form::Header,
             signing: signing(),
+            body: Vec::new(),
         }
+    }
+
+    /// A body as it is on the wire; its length is told, its hash is not.
+    pub(crate) fn wire(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        let len = self.body.len().to_string();
+        self.late_headers.retain(|(name, _)| name != "content-length");
+        self.late_header("content-length", &len)
+    }
+
+    /// A body, with its hash signed.
+    pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
+        let body = body.into();
+        let payload = sha256_hex(&body);
+        self.signed(|s| s.payload = payload).wire(body)
+    }
+
+    /// A body without a hash.
+    pub(crate) fn unsigned_body(self, body: impl Into<Vec<u8>>) -> Self {
+        self.signed(|s| s.payload = "UNSIGNED-PAYLOAD".to_owned()).wire(body)
+    }
+
+    /// The signature of the Authorization header.
+    pub(crate) fn signature(&self) -> String {
+        let value = self.signing.authorization(&self.signable());
+        value.rsplit('=').next().unwrap().to_owned()
     }
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
@@ -261,8 +309,7 @@ impl Ask {
         self
     }
 
-    /// The request's bytes.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    fn signable(&self) -> Signable<'_> {
         let mut headers = vec![("host".to_owned(), self.host.clone())];
         headers.extend(self.headers.clone());
         if self.form == Form::Header {
@@ -271,8 +318,20 @@ impl Ask {
             }
             headers.push(("x-amz-date".to_owned(), self.signing.amz_date()));
         }
+        Signable { method: &self.method, path: &self.path, query: self.query.clone(), headers }
+    }
+
+    /// The request's bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    /// The request's bytes without its body.
+    pub(crate) fn head(&self) -> Vec<u8> {
+        let signable = self.signable();
         let (method, path) = (&*self.method, &*self.path);
-        let signable = Signable { method, path, query: self.query.clone(), headers };
         let mut query = match self.form {
             Form::Presigned => self.signing.presign(&signable),
             Form::Header | Form::None => encode_query(&self.query),
@@ -295,7 +354,8 @@ impl Ask {
     /// The answer.
     pub(crate) async fn send(&self) -> Reply {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(&self.to_bytes()).await.unwrap();
+        // A server that refuses early may stop to listen before everything is sent.
+        let _ = stream.write_all(&self.to_bytes()).await;
         let mut answer = Vec::new();
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
         // A reset behind the answer is as good as an end.
