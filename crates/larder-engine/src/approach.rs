@@ -258,14 +258,16 @@ pub(crate) fn sealed_bytes(pinned: &Pinned, index: u64) -> u64 {
 /// Loads a resident block from the SSD, once there is room for it in memory.
 async fn load(flying: Flying) {
     let (shelf, pin, index) = (flying.shelf().clone(), flying.pin().clone(), flying.index());
-    // The store counts what it reads by itself; this only waits until it may.
+    // The store counts what it reads by itself, but only once it has read it: until then the room is
+    // held here, or many loads at once would pass on the same free bytes.
     let waiting = shelf.budget.reserve(sealed_bytes(&pin.pinned, index));
-    match tokio::time::timeout(MEMORY_PATIENCE, waiting).await {
-        Ok(room) => drop(room),
-        Err(_) => return flying.end(End::Failed(shelf.no_room())),
-    }
+    let Ok(room) = tokio::time::timeout(MEMORY_PATIENCE, waiting).await else {
+        return flying.end(End::Failed(shelf.no_room()));
+    };
     let key = pin.pinned.digest.block(index);
-    let end = match shelf.store.load(&shelf.pool_name, key).await {
+    let loaded = shelf.store.load(&shelf.pool_name, key).await;
+    drop(room);
+    let end = match loaded {
         Load::Hit(block, _) => End::Sealed(block),
         Load::Miss | Load::Failed => lost(&shelf, &pin, index, Cause::Lost),
         Load::Corrupt => lost(&shelf, &pin, index, Cause::Corrupt),

@@ -57,18 +57,19 @@ impl Flying {
     }
 
     /// Takes it out of the map, then tells its followers: one that looks again finds the truth.
-    pub(crate) fn end(self, end: End) {
+    pub(crate) fn end(mut self, end: End) {
         self.leave();
         self.arriving.finish(end);
     }
 
-    fn leave(&self) {
+    /// Once: a second time the slot could be somebody else's already.
+    fn leave(&mut self) {
         let key = self.arriving.key();
         let mut fills = lock(&self.shelf.fills);
         if fills.get(&key).is_some_and(|arriving| Arc::ptr_eq(arriving, &self.arriving)) {
             fills.remove(&key);
         }
-        if let Some(ticket) = self.ticket {
+        if let Some(ticket) = self.ticket.take() {
             self.shelf.ledger().abandon(ticket);
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct Found {
     pub(crate) asked: Asked,
     /// Whether stored checksums were asked for, too.
     pub(crate) checksums: bool,
-    /// Whether no block of it is resident or on its way.
+    /// Whether it has bytes, and no block of it is resident or on its way.
     pub(crate) bare: bool,
     /// Whether a write of it is under way.
     pub(crate) fenced: bool,
@@ -150,7 +150,7 @@ impl Ledger {
             asked: if doubted { Asked::default() } else { object.asked },
             fenced: self.fences.over(name),
             checksums: object.checksums,
-            bare: object.handles.is_empty(),
+            bare: object.handles.is_empty() && object.pinned.meta.size > 0,
         })
     }
 
