@@ -3,13 +3,16 @@
 //! What is not here: versions, grants, any protection against somebody who may write in the folder
 //! by other means, but for links, which never lead out of their bucket.
 
+mod checksum;
 mod folder;
 mod key;
 mod list;
 mod open;
 mod put;
+mod raw;
 mod read;
 mod sidecar;
+mod sweep;
 mod temp;
 mod upload;
 mod walk;
@@ -23,13 +26,14 @@ use folder::Folders;
 use http::HeaderMap;
 use larder_model::{
     BucketEntry, BucketName, FetchRequest, Fetched, HeadRequest, ListPage, ListRequest, ObjectMeta,
-    Origin, OriginError, OriginName,
+    Origin, OriginError, OriginName, RawAnswer, RawRequest,
 };
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use sweep::Sweeper;
 
 /// A folder whose sub-folders are buckets.
 ///
@@ -65,11 +69,13 @@ struct Inner {
     /// Held while a file becomes visible or goes, so that conditions, folders made and folders
     /// removed do not cross. Never across an await.
     changing: Mutex<()>,
+    /// Sweeps as long as the origin is there.
+    _sweeper: Option<Sweeper>,
 }
 
 impl DirectoryOrigin {
-    /// Opens the folder, which must exist, and removes temporary files that a killed process left
-    /// there a day ago or earlier.
+    /// Opens the folder, which must exist, and removes what killed processes and forgotten uploads
+    /// left there a week ago or earlier; in a runtime, again every day.
     pub fn open(
         name: OriginName,
         root: impl AsRef<Path>,
@@ -81,17 +87,16 @@ impl DirectoryOrigin {
             reason,
         };
         let path = fs::canonicalize(root.as_ref()).map_err(refused)?;
-        // Read once, so that a file or a folder without permission is found out now.
-        for entry in fs::read_dir(&path).map_err(refused)? {
-            temp::sweep(&entry.map_err(refused)?.path());
-        }
+        // The root is read, so that a file or a folder without permission is found out now.
+        sweep::sweep(&path).map_err(refused)?;
         let requests = Requests::register(&name, registry)?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new_cyclic(|inner| Inner {
             name,
             root: path,
             folders: Folders::default(),
             requests,
             changing: Mutex::new(()),
+            _sweeper: Sweeper::start(Weak::clone(inner)),
         })))
     }
 
@@ -100,12 +105,9 @@ impl DirectoryOrigin {
         let (root, name) = (self.0.root.clone(), bucket.clone());
         let found = move || read::bucket_folder(&root, name.as_str());
         let found = blocking(found).await;
-        found.map_err(|error| failed(&self.0.name, "look for bucket", bucket, &error))?.ok_or_else(
-            || {
-                let message = "The specified bucket does not exist";
-                OriginError::NotFound(error::reply(404, "NoSuchBucket", message))
-            },
-        )
+        found
+            .map_err(|error| failed(&self.0.name, "look for bucket", bucket, &error))?
+            .ok_or_else(no_such_bucket)
     }
 
     fn count<T>(&self, operation: Operation, result: &Result<T, OriginError>) {
@@ -124,7 +126,7 @@ impl DirectoryOrigin {
         let bucket = self.bucket(&request.name.bucket).await?;
         read::check_part(request.part_number)?;
         let opened = read::open(&self.0.name, &bucket, &request.name).await?;
-        Ok(read::meta(&request.name, &opened))
+        Ok(read::meta(&request.name, &opened, request.checksums))
     }
 
     async fn fetch_object(&self, request: FetchRequest) -> Result<Fetched, OriginError> {
@@ -194,15 +196,11 @@ impl Origin for DirectoryOrigin {
         result
     }
 
-    /// A folder is in no region: the default one.
-    async fn raw(
-        &self,
-        _request: larder_model::RawRequest,
-    ) -> Result<larder_model::RawAnswer, OriginError> {
-        let reason = "this origin does not pass requests on".to_owned();
-        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
+    async fn raw(&self, request: RawRequest) -> Result<RawAnswer, OriginError> {
+        self.answer(request).await
     }
 
+    /// A folder is in no region: the default one.
     async fn bucket_location(&self, bucket: &BucketName) -> Result<String, OriginError> {
         let result = self.bucket(bucket).await.map(|_| String::new());
         self.count(Operation::BucketLocation, &result);
@@ -228,4 +226,14 @@ fn failed(origin: &OriginName, what: &str, name: &dyn Display, error: &io::Error
     }
     let reason = format!("cannot {what} {name}: {error}");
     OriginError::Unreachable { origin: origin.clone(), reason }
+}
+
+/// An answer with an error of S3's.
+fn refused(status: u16, code: &str, message: impl Into<String>) -> OriginError {
+    let reply = error::reply(status, code, message);
+    if status == 404 { OriginError::NotFound(reply) } else { OriginError::Refused(reply) }
+}
+
+fn no_such_bucket() -> OriginError {
+    refused(404, "NoSuchBucket", "The specified bucket does not exist")
 }

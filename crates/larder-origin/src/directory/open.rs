@@ -4,8 +4,7 @@
 //! the kernel tells it for the open descriptor: a link that is swapped in meanwhile gains nothing.
 
 use super::key::{self, PRIVATE, Stamp};
-use super::sidecar;
-use http::HeaderMap;
+use super::sidecar::{self, StoredHeaders};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
@@ -22,8 +21,8 @@ pub(super) struct Opened {
     /// Where it was found; a link's own path, not its target's.
     pub(super) path: PathBuf,
     pub(super) stamp: Stamp,
-    /// The headers that were stored with it.
-    pub(super) headers: HeaderMap,
+    /// What was stored with it.
+    pub(super) stored: StoredHeaders,
 }
 
 /// The file of `key`; `None` when there is no such object.
@@ -36,9 +35,9 @@ pub(super) fn open(bucket: &Path, key: &str) -> io::Result<Option<Opened>> {
             Found::Nothing => return Ok(None),
         };
         let stamp = Stamp::of(&file.metadata()?);
-        let headers = sidecar::load(bucket, key, &stamp)?;
+        let stored = sidecar::load(bucket, key, &stamp)?;
         // The stored headers of a replaced file are gone; then the new one is meant.
-        let opened = Opened { file, path: path.clone(), stamp, headers };
+        let opened = Opened { file, path: path.clone(), stamp, stored };
         if opened.is_current()? {
             return Ok(Some(opened));
         }

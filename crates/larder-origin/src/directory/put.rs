@@ -2,21 +2,21 @@
 //!
 //! Invariant: an object becomes visible whole, by one rename, or not at all; with its headers.
 
+use super::checksum::Stated;
 use super::key::{self, PRIVATE, Stamp};
 use super::open::{absent, visible};
 use super::sidecar::{self, StoredHeaders};
 use super::temp::{NotReceived, Received, Temp, receive};
 use super::walk::holds_object;
-use super::{DirectoryOrigin, blocking, failed};
-use crate::error;
+use super::{DirectoryOrigin, Inner, blocking, failed, no_such_bucket, refused};
 use crate::metrics::Operation;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::HeaderMap;
-use larder_model::{BucketName, ETag, ObjectKey, OriginError};
-use std::fs;
+use larder_model::{BodyBroken, BucketName, ETag, ObjectKey, OriginError};
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 /// What must hold of the current object for a write to replace it.
@@ -27,7 +27,9 @@ pub enum Precondition {
     None,
     /// There must be none: If-None-Match: *.
     Absent,
-    /// It must have this tag: If-Match.
+    /// There must be one.
+    Exists,
+    /// It must have this tag, quoted or not: If-Match.
     Matches(ETag),
 }
 
@@ -49,6 +51,17 @@ pub struct PutRequest {
     pub precondition: Precondition,
 }
 
+/// A body on its way in, and what is known of it.
+pub(super) struct Incoming<'a> {
+    pub(super) bytes: BoxStream<'a, io::Result<Bytes>>,
+    /// How long it must be.
+    pub(super) length: Option<u64>,
+    /// Its MD5.
+    pub(super) md5: Option<[u8; 16]>,
+    /// Its checksum.
+    pub(super) checksum: Option<Stated>,
+}
+
 /// Why a file did not become visible.
 pub(super) enum NotCommitted {
     Refused(OriginError),
@@ -58,6 +71,15 @@ pub(super) enum NotCommitted {
 impl From<io::Error> for NotCommitted {
     fn from(error: io::Error) -> Self {
         Self::Disk(error)
+    }
+}
+
+/// A refusal as a result of its own, so that an I/O error stays one.
+pub(super) fn or_refused<T>(done: Result<T, NotCommitted>) -> io::Result<Result<T, OriginError>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(NotCommitted::Refused(error)) => Ok(Err(error)),
+        Err(NotCommitted::Disk(error)) => Err(error),
     }
 }
 
@@ -79,7 +101,7 @@ impl DirectoryOrigin {
     /// Removes an object, and the folders that it leaves empty. An object that is not there is
     /// removed already.
     pub async fn delete(&self, bucket: &BucketName, key: &ObjectKey) -> Result<(), OriginError> {
-        let result = self.delete_object(bucket, key).await;
+        let result = self.delete_object(bucket, key, Precondition::None).await;
         self.count(Operation::Delete, &result);
         result
     }
@@ -87,87 +109,132 @@ impl DirectoryOrigin {
     async fn put_object(
         &self,
         request: PutRequest,
-        body: BoxStream<'_, io::Result<Bytes>>,
+        bytes: BoxStream<'_, io::Result<Bytes>>,
     ) -> Result<ETag, OriginError> {
         let bucket = self.bucket(&request.bucket).await?;
         key::path(&bucket, request.key.as_str()).map_err(|rule| refuse_key(&request.key, rule))?;
-        let received = self.receive(&bucket, &request.key, body).await?;
-        check_body(&received, request.length, request.md5)?;
-        let headers = StoredHeaders::of(&request.headers);
-        self.commit(bucket, request.key, received.temp, headers, request.precondition).await
+        let PutRequest { key, headers, length, md5, precondition, .. } = request;
+        let incoming = Incoming { bytes, length, md5, checksum: None };
+        let received = self.receive(&bucket, &key, incoming, None).await?;
+        let stored = StoredHeaders::of(&headers);
+        tag_of(&self.commit(bucket, key, received.temp, stored, precondition).await?)
     }
 
+    /// Writes a body to a synced temporary file, and compares it with what was said of it. Without
+    /// a checksum that was stated, one by `algorithm` is made.
     pub(super) async fn receive(
         &self,
         bucket: &Path,
         key: &ObjectKey,
-        body: BoxStream<'_, io::Result<Bytes>>,
+        incoming: Incoming<'_>,
+        algorithm: Option<super::checksum::Algorithm>,
     ) -> Result<Received, OriginError> {
-        receive(bucket, body).await.map_err(|error| match error {
+        let Incoming { bytes, length, md5, checksum } = incoming;
+        let algorithm = checksum.as_ref().map(Stated::algorithm).or(algorithm);
+        let received = receive(bucket, bytes, length.unwrap_or(u64::MAX), algorithm).await;
+        let received = received.map_err(|error| match error {
+            NotReceived::Disk(error) if error.kind() == io::ErrorKind::NotFound => no_such_bucket(),
             NotReceived::Disk(error) => failed(&self.0.name, "write", key, &error),
+            NotReceived::TooLong => wrong_length(),
+            NotReceived::Body(error) if is_broken(&error) => OriginError::BodyBroken,
             NotReceived::Body(error) => {
                 let message = format!("The request body ended early: {error}");
-                OriginError::Refused(error::reply(400, "IncompleteBody", message))
+                refused(400, "IncompleteBody", message)
             }
-        })
+        })?;
+        check_body(&received, length, md5, checksum.as_ref())?;
+        Ok(received)
     }
 
-    /// Makes a synced temporary file the object of `key`.
+    /// Makes a sealed temporary file the object of `key`.
     pub(super) async fn commit(
         &self,
-        bucket: std::path::PathBuf,
+        bucket: PathBuf,
         key: ObjectKey,
         temp: Temp,
-        headers: StoredHeaders,
+        stored: StoredHeaders,
         precondition: Precondition,
-    ) -> Result<ETag, OriginError> {
+    ) -> Result<Stamp, OriginError> {
         let inner = Arc::clone(&self.0);
         let name = key.clone();
-        let commit = move || {
-            let _changing = inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            match commit(&bucket, &key, temp, &headers, &precondition) {
-                Ok(etag) => Ok(Ok(etag)),
-                Err(NotCommitted::Refused(error)) => Ok(Err(error)),
-                Err(NotCommitted::Disk(error)) => Err(error),
-            }
-        };
+        let commit = move || or_refused(inner.commit(&bucket, &key, temp, &stored, &precondition));
         blocking(commit).await.map_err(|error| failed(&self.0.name, "write", &name, &error))?
     }
 
-    async fn delete_object(&self, bucket: &BucketName, key: &ObjectKey) -> Result<(), OriginError> {
+    pub(super) async fn delete_object(
+        &self,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        precondition: Precondition,
+    ) -> Result<(), OriginError> {
         let folder = self.bucket(bucket).await?;
         let (inner, name) = (Arc::clone(&self.0), key.clone());
         let delete = move || {
             let _changing = inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            delete(&folder, name.as_str())
+            or_refused(delete(&folder, name.as_str(), &precondition))
         };
-        blocking(delete).await.map_err(|error| failed(&self.0.name, "delete", key, &error))
+        blocking(delete).await.map_err(|error| failed(&self.0.name, "delete", key, &error))?
     }
+}
+
+impl Inner {
+    /// As [`DirectoryOrigin::commit`]. Blocking.
+    pub(super) fn commit(
+        &self,
+        bucket: &Path,
+        key: &ObjectKey,
+        temp: Temp,
+        stored: &StoredHeaders,
+        precondition: &Precondition,
+    ) -> Result<Stamp, NotCommitted> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        commit(bucket, key, temp, stored, precondition)
+    }
+}
+
+fn is_broken(error: &io::Error) -> bool {
+    matches!(error.get_ref(), Some(inner) if inner.is::<BodyBroken>())
+}
+
+/// The tag of a file that has just been written.
+pub(super) fn tag_of(stamp: &Stamp) -> Result<ETag, OriginError> {
+    stamp.etag().ok_or_else(|| refused(500, "InternalError", "The object's tag is not ASCII."))
 }
 
 pub(super) fn refuse_key(key: &ObjectKey, rule: &str) -> OriginError {
     let message = format!("The key {:?} cannot be a file in a folder: {rule}.", key.as_str());
-    OriginError::Refused(error::reply(400, "InvalidArgument", message))
+    refused(400, "InvalidArgument", message)
+}
+
+fn wrong_length() -> OriginError {
+    let message =
+        "You did not provide the number of bytes specified by the Content-Length HTTP header.";
+    refused(400, "IncompleteBody", message)
 }
 
 /// Compares a body with what was announced of it.
-pub(super) fn check_body(
+fn check_body(
     received: &Received,
     length: Option<u64>,
     md5: Option<[u8; 16]>,
+    checksum: Option<&Stated>,
 ) -> Result<(), OriginError> {
-    let refuse = |code, message: &str| Err(OriginError::Refused(error::reply(400, code, message)));
     if length.is_some_and(|length| length != received.size) {
-        return refuse(
-            "IncompleteBody",
-            "You did not provide the number of bytes specified by the Content-Length HTTP header.",
-        );
+        return Err(wrong_length());
     }
-    if md5.is_some_and(|md5| md5 != received.md5) {
-        return refuse(
-            "BadDigest",
-            "The Content-MD5 you specified did not match what we received.",
-        );
+    if md5.is_some_and(|md5| md5 != received.sums.md5) {
+        let message = "The Content-MD5 you specified did not match what we received.";
+        return Err(refused(400, "BadDigest", message));
+    }
+    if let Some(stated) = checksum {
+        // A stream that has ended without its trailer was not verified.
+        let value = stated.value().ok_or(OriginError::BodyBroken)?;
+        if received.sums.checksum.as_ref() != Some(&value) {
+            let name = value.algorithm.name();
+            let message =
+                format!("The {name} you specified did not match the calculated checksum.");
+            return Err(refused(400, "BadDigest", message));
+        }
     }
     Ok(())
 }
@@ -176,10 +243,13 @@ fn commit(
     bucket: &Path,
     key: &ObjectKey,
     temp: Temp,
-    headers: &StoredHeaders,
+    stored: &StoredHeaders,
     precondition: &Precondition,
-) -> Result<ETag, NotCommitted> {
+) -> Result<Stamp, NotCommitted> {
     let refuse = |rule| NotCommitted::Refused(refuse_key(key, rule));
+    if !absent(fs::symlink_metadata(bucket))?.is_some_and(|found| found.is_dir()) {
+        return Err(NotCommitted::Refused(no_such_bucket()));
+    }
     let path = key::path(bucket, key.as_str()).map_err(refuse)?;
     let old = visible(bucket, &path)?.map(|found| Stamp::of(&found));
     check_precondition(precondition, old.as_ref())?;
@@ -190,32 +260,34 @@ fn commit(
         }
         remove_empty_folders(&path)?;
     }
-    sidecar::store(bucket, key.as_str(), &Stamp::of(&temp.file.metadata()?), headers)?;
     let file = temp.file.try_clone()?;
-    temp.rename(&path)?;
+    let sealed = Stamp::of(&file.metadata()?);
+    sidecar::store(bucket, key.as_str(), &sealed, stored)?;
+    if let Err(error) = temp.rename(&path) {
+        // Best effort: nothing reads it.
+        let _ = sidecar::remove(bucket, key.as_str(), &sealed);
+        return Err(error.into());
+    }
     let new = Stamp::of(&file.metadata()?);
     if let Some(old) = old.filter(|old| (old.inode, old.modified) != (new.inode, new.modified)) {
         sidecar::remove(bucket, key.as_str(), &old)?;
     }
-    new.etag().ok_or_else(|| io::Error::other("the tag is not ASCII").into())
+    Ok(new)
 }
 
 fn check_precondition(wanted: &Precondition, old: Option<&Stamp>) -> Result<(), NotCommitted> {
-    let refuse = |status, code, message: &str| {
-        let reply = error::reply(status, code, message);
-        Err(NotCommitted::Refused(if status == 404 {
-            OriginError::NotFound(reply)
-        } else {
-            OriginError::Refused(reply)
-        }))
-    };
+    let refuse =
+        |status, code, message: &str| Err(NotCommitted::Refused(refused(status, code, message)));
     let failed = "At least one of the pre-conditions you specified did not hold";
+    let has = |old: &Stamp, tag: &ETag| old.etag().is_some_and(|has| has.opaque() == tag.opaque());
     match (wanted, old) {
-        (Precondition::None, _) | (Precondition::Absent, None) => Ok(()),
-        (Precondition::Matches(_), None) => {
+        (Precondition::None, _)
+        | (Precondition::Absent, None)
+        | (Precondition::Exists, Some(_)) => Ok(()),
+        (Precondition::Matches(_) | Precondition::Exists, None) => {
             refuse(404, "NoSuchKey", "The specified key does not exist.")
         }
-        (Precondition::Matches(tag), Some(old)) if old.etag().as_ref() == Some(tag) => Ok(()),
+        (Precondition::Matches(tag), Some(old)) if has(old, tag) => Ok(()),
         _ => refuse(412, "PreconditionFailed", failed),
     }
 }
@@ -236,7 +308,11 @@ fn make_folders(
             None => match fs::create_dir(&folder) {
                 // Another process was faster.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => made?,
+                made => {
+                    made?;
+                    // The folder itself is on the disk once the one above it is.
+                    File::open(folder.parent().unwrap_or(bucket))?.sync_all()?;
+                }
             },
         }
     }
@@ -244,7 +320,7 @@ fn make_folders(
 }
 
 /// Removes a tree of folders without a file in it; fails at the first file.
-fn remove_empty_folders(folder: &Path) -> io::Result<()> {
+pub(super) fn remove_empty_folders(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -254,17 +330,14 @@ fn remove_empty_folders(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-fn delete(bucket: &Path, key: &str) -> io::Result<()> {
-    let Ok(path) = key::path(bucket, key) else { return Ok(()) };
-    let folder = path.parent().unwrap_or(bucket);
-    // Through a link there are no keys, so nothing to delete either.
-    if !super::open::is_plain_folder(bucket, folder)? {
-        return Ok(());
-    }
-    let Some(found) = visible(bucket, &path)? else { return Ok(()) };
+fn delete(bucket: &Path, key: &str, precondition: &Precondition) -> Result<(), NotCommitted> {
+    let found = find(bucket, key)?;
+    let stamp = found.as_ref().map(|(_, found)| Stamp::of(found));
+    check_precondition(precondition, stamp.as_ref())?;
+    let Some((path, found)) = found else { return Ok(()) };
     absent(fs::remove_file(&path))?;
     sidecar::remove(bucket, key, &Stamp::of(&found))?;
-    let mut folder = folder;
+    let mut folder = path.parent().unwrap_or(bucket);
     while folder != bucket && folder.file_name().is_some_and(|name| name != PRIVATE) {
         // Not empty, or not ours to remove: then it stays.
         if fs::remove_dir(folder).is_err() {
@@ -274,4 +347,14 @@ fn delete(bucket: &Path, key: &str) -> io::Result<()> {
         folder = above;
     }
     Ok(())
+}
+
+/// The object of `key`, if there is one: its path, and its state.
+pub(super) fn find(bucket: &Path, key: &str) -> io::Result<Option<(PathBuf, fs::Metadata)>> {
+    let Ok(path) = key::path(bucket, key) else { return Ok(None) };
+    // Through a link there are no keys.
+    if !super::open::is_plain_folder(bucket, path.parent().unwrap_or(bucket))? {
+        return Ok(None);
+    }
+    Ok(visible(bucket, &path)?.map(|found| (path, found)))
 }

@@ -6,7 +6,7 @@
 
 use super::key::Stamp;
 use super::open::{self, Opened};
-use super::{blocking, failed};
+use super::{blocking, failed, refused};
 use crate::error;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -35,19 +35,13 @@ pub(super) async fn open(
     bucket: &Path,
     name: &ObjectName,
 ) -> Result<Opened, OriginError> {
-    if let Some(id) = name.version_id.as_ref().filter(|id| !id.is_null()) {
-        let message = format!("A folder keeps no versions, so not {id} either.");
-        return Err(OriginError::NotFound(error::reply(404, "NoSuchVersion", message)));
-    }
-    let missing = || {
-        OriginError::NotFound(error::reply(404, "NoSuchKey", "The specified key does not exist."))
-    };
+    check_version(name)?;
     for _ in 0..SETTLE_TRIES {
         let (folder, key) = (bucket.to_path_buf(), name.key.clone());
         let opened = move || open::open(&folder, key.as_str());
         let opened =
             blocking(opened).await.map_err(|error| failed(origin, "open", name, &error))?;
-        let opened = opened.ok_or_else(missing)?;
+        let opened = opened.ok_or_else(no_such_key)?;
         match opened.stamp.unsettled() {
             None => return Ok(opened),
             Some(left) => sleep(left).await,
@@ -60,8 +54,23 @@ pub(super) async fn open(
     })
 }
 
-/// What is told of an open object.
-pub(super) fn meta(name: &ObjectName, opened: &Opened) -> ObjectMeta {
+/// Refuses a version that there cannot be: a folder has the `null` one of each object.
+pub(super) fn check_version(name: &ObjectName) -> Result<(), OriginError> {
+    match name.version_id.as_ref().filter(|id| !id.is_null()) {
+        None => Ok(()),
+        Some(id) => {
+            let message = format!("A folder keeps no versions, so not {id} either.");
+            Err(refused(404, "NoSuchVersion", message))
+        }
+    }
+}
+
+pub(super) fn no_such_key() -> OriginError {
+    refused(404, "NoSuchKey", "The specified key does not exist.")
+}
+
+/// What is told of an open object; its checksum only when it is asked for.
+pub(super) fn meta(name: &ObjectName, opened: &Opened, checksums: bool) -> ObjectMeta {
     let stamp = &opened.stamp;
     let etag = stamp.etag();
     let mut headers = HeaderMap::new();
@@ -73,11 +82,18 @@ pub(super) fn meta(name: &ObjectName, opened: &Opened) -> ObjectMeta {
     let value = etag.as_ref().and_then(|etag| HeaderValue::from_str(etag.as_str()).ok());
     headers.extend(value.map(|value| (ETAG, value)));
     // A stored header replaces a guessed one; one that was stored twice stays two.
-    for name in opened.headers.keys() {
+    let stored = opened.stored.to_headers();
+    for name in stored.keys() {
         headers.remove(name);
     }
-    for (name, value) in &opened.headers {
+    for (name, value) in &stored {
         headers.append(name.clone(), value.clone());
+    }
+    if let Some(tagging) = opened.stored.tagging() {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(tagging.split('&').count()));
+    }
+    if let Some(checksum) = opened.stored.checksum().filter(|_| checksums) {
+        checksum.add_to(&mut headers);
     }
     ObjectMeta { size: stamp.size, etag, version_id: None, headers }
 }
@@ -88,7 +104,7 @@ pub(super) fn check_part(part_number: Option<u32>) -> Result<(), OriginError> {
         None | Some(1) => Ok(()),
         Some(_) => {
             let message = "The requested partnumber is not satisfiable.";
-            Err(OriginError::Refused(error::reply(416, "InvalidPartNumber", message)))
+            Err(refused(416, "InvalidPartNumber", message))
         }
     }
 }
@@ -99,10 +115,11 @@ pub(super) async fn fetch(
     bucket: &Path,
     request: FetchRequest,
 ) -> Result<Fetched, OriginError> {
-    let FetchRequest { name, range, if_match, part_number, .. } = request;
+    let FetchRequest { name, range, if_match, part_number, checksums } = request;
     check_part(part_number)?;
     let opened = open(origin, bucket, &name).await?;
-    let meta = meta(&name, &opened);
+    // S3 tells checksums with whole objects only (S3 API, GetObject, x-amz-checksum-mode).
+    let meta = meta(&name, &opened, checksums && range.is_none());
     if if_match.is_some() && if_match != meta.etag {
         return Err(OriginError::VersionChanged);
     }
@@ -126,7 +143,8 @@ struct Transfer {
     end: u64,
 }
 
-fn body(
+/// The bytes of `range` as they are read; none without.
+pub(super) fn body(
     origin: OriginName,
     name: ObjectName,
     opened: Opened,
