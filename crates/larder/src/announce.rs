@@ -63,7 +63,7 @@ mod tests {
             (text, config.keys[0].secret.text.expose().to_owned())
         };
         let mut layers = Layers::default();
-        embed(&dir.path().join("d"), false, &mut layers).unwrap();
+        embed(&dir.path().join("d"), larder_model::Access::Read, false, &mut layers).unwrap();
         let (text, secret) = shown(&layers);
         assert!(text.starts_with(
             "s3 endpoint: http://127.0.0.1:9000\nadmin: http://127.0.0.1:9000\naccess key: LARDER"

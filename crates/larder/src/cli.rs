@@ -33,6 +33,7 @@ pub(crate) enum Command {
 
 const SERVE_EXAMPLES: &str = "Examples:
   larder serve --origin ./data
+  larder serve --origin ./data --read-write
   larder serve --config /etc/larder/larder.toml --log json
   LARDER_LISTEN__S3=0.0.0.0:9000 larder serve --config larder.toml --set limits.memory=4GiB
 
@@ -47,6 +48,9 @@ pub(crate) struct Serve {
     /// A folder that is new or empty gets a few sample objects.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub(crate) origin: Option<PathBuf>,
+    /// Let clients write to the folder, and make and delete buckets in it.
+    #[arg(long, requires = "origin", conflicts_with = "config")]
+    pub(crate) read_write: bool,
     #[command(flatten)]
     pub(crate) log: Log,
 }
@@ -157,6 +161,8 @@ mod tests {
         for line in [
             "larder",
             "larder serve --origin a --config b",
+            "larder serve --config a --read-write",
+            "larder serve --read-write",
             "larder serve --set memory",
             "larder serve --log xml",
             "larder bake",

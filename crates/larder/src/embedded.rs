@@ -1,10 +1,11 @@
 //! The embedded default of `larder serve --origin DIR`: a configuration over one folder, a key pair
 //! made up for this run, and a few sample objects when the folder is new.
 //!
-//! Invariant: a folder that holds anything is not written to.
+//! Invariant: nothing is written to a folder that holds anything, but by clients where they may.
 
 use crate::config::{Layers, Secret, SecretRef};
 use anyhow::Context as _;
+use larder_model::Access;
 use rand::Rng as _;
 use rand::distr::Alphanumeric;
 use std::path::Path;
@@ -17,20 +18,29 @@ const SAMPLE_BYTES: usize = 1 << 20;
 pub(crate) const SAMPLE_BUCKET: &str = "samples";
 
 /// Creates the folder if need be, and turns the layers into the embedded default under whatever
-/// environment and flags say.
+/// environment and flags say. `access` is what clients may do with what is in the folder.
 ///
 /// # Errors
 ///
 /// When the folder cannot be read or written.
-pub(crate) fn embed(dir: &Path, anonymous: bool, layers: &mut Layers) -> anyhow::Result<()> {
+pub(crate) fn embed(
+    dir: &Path,
+    access: Access,
+    anonymous: bool,
+    layers: &mut Layers,
+) -> anyhow::Result<()> {
     populate(dir).with_context(|| format!("preparing the origin folder {}", dir.display()))?;
     let path = std::path::absolute(dir)?;
     let path = path.to_str().context("the origin folder's name is not UTF-8")?;
     layers.file_name = "embedded default".to_owned();
     layers.text = format!(
         "[origin.local]\nkind = \"directory\"\npath = {}\n\
-         [dataset.local]\norigin = \"local\"\nbucket = \"*\"\n",
-        toml::Value::from(path)
+         [dataset.local]\norigin = \"local\"\nbucket = \"*\"\naccess = \"{}\"\n",
+        toml::Value::from(path),
+        match access {
+            Access::Read => "read",
+            Access::ReadWrite => "read-write",
+        }
     );
     let keys_given = layers.env.keys().any(|name| name.starts_with("LARDER_KEY__"));
     if !anonymous && !keys_given {
@@ -82,17 +92,29 @@ fn noise() -> Vec<u8> {
 mod tests {
     use super::{SAMPLE_BYTES, embed};
     use crate::config::{Config, Layers};
+    use larder_model::Access;
+
+    #[test]
+    fn clients_write_only_where_it_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        for access in [Access::Read, Access::ReadWrite] {
+            let mut layers = Layers::default();
+            embed(dir.path(), access, false, &mut layers).unwrap();
+            let config = Config::read(&layers, dir.path(), false).unwrap();
+            assert_eq!(config.datasets[0].access, access);
+        }
+    }
 
     #[test]
     fn a_new_folder_gets_samples_and_a_used_one_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().join("new");
-        embed(&new, false, &mut Layers::default()).unwrap();
+        embed(&new, Access::Read, false, &mut Layers::default()).unwrap();
         assert_eq!(std::fs::read(new.join("samples/noise.bin")).unwrap().len(), SAMPLE_BYTES);
         assert!(new.join("samples/tables/steps.csv").is_file());
         let used = dir.path().join("used");
         std::fs::create_dir_all(used.join("mine")).unwrap();
-        embed(&used, false, &mut Layers::default()).unwrap();
+        embed(&used, Access::ReadWrite, false, &mut Layers::default()).unwrap();
         assert_eq!(std::fs::read_dir(&used).unwrap().count(), 1);
     }
 
@@ -101,7 +123,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = || {
             let mut layers = Layers::default();
-            embed(&dir.path().join("quo\"te"), false, &mut layers).unwrap();
+            embed(&dir.path().join("quo\"te"), Access::Read, false, &mut layers).unwrap();
             Config::read(&layers, dir.path(), false).unwrap()
         };
         let (first, second) = (read(), read());
@@ -115,13 +137,13 @@ mod tests {
     fn anonymous_nodes_and_nodes_with_keys_get_none_made_up() {
         let dir = tempfile::tempdir().unwrap();
         let mut layers = Layers::default();
-        embed(&dir.path().join("d"), true, &mut layers).unwrap();
+        embed(&dir.path().join("d"), Access::Read, true, &mut layers).unwrap();
         assert!(Config::read(&layers, dir.path(), true).unwrap().keys.is_empty());
         let mut layers = Layers::default();
         layers.env.insert("S".into(), "a-secret-of-mine".into());
         layers.env.insert("LARDER_KEY__MINE__SECRET".into(), "env:S".into());
         layers.env.insert("LARDER_KEY__MINE__ALLOW".into(), "[local:read]".into());
-        embed(&dir.path().join("d"), false, &mut layers).unwrap();
+        embed(&dir.path().join("d"), Access::Read, false, &mut layers).unwrap();
         let config = Config::read(&layers, dir.path(), false).unwrap();
         assert_eq!(config.keys.len(), 1);
         assert_eq!(config.keys[0].id, "MINE");

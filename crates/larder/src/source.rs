@@ -6,6 +6,7 @@ use crate::cli::{LayerArgs, Serve};
 use crate::config::{Config, Layers, Problem, Problems};
 use crate::embedded::embed;
 use anyhow::Context as _;
+use larder_model::Access;
 use std::path::{Path, PathBuf};
 
 /// The configuration of `larder serve`.
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn serve_config(serve: &Serve) -> anyhow::Result<Config> {
     let Some(dir) = &serve.origin else { return file_config(&serve.layers) };
     let mut layers = layers(&serve.layers);
-    embed(dir, serve.layers.insecure_anonymous, &mut layers)?;
+    let access = if serve.read_write { Access::ReadWrite } else { Access::Read };
+    embed(dir, access, serve.layers.insecure_anonymous, &mut layers)?;
     let base = std::env::current_dir().context("finding the current folder")?;
     Ok(Config::read(&layers, &base, serve.layers.insecure_anonymous)?)
 }
