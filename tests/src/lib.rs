@@ -15,6 +15,7 @@ pub mod poll;
 pub mod process;
 pub mod tools;
 pub mod tree;
+pub mod versity;
 
 /// Whether the tests run at their full size: `LARDER_SLOW` is set, as by `cargo xtask test --slow`.
 #[must_use]

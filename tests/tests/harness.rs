@@ -8,6 +8,7 @@ use larder_tests::forward::{Fault, Forwarder};
 use larder_tests::moto::Moto;
 use larder_tests::oracle::Oracle;
 use larder_tests::tools::{self, Account, Style, run};
+use larder_tests::versity::Versity;
 use larder_tests::{client::Client, tree};
 
 const SIZE: u64 = 1_000_000;
@@ -72,5 +73,24 @@ async fn the_foreign_clients_read_a_real_tree_from_moto_and_a_difference_is_noti
     tree::assert_same(&tree, &again)?;
     std::fs::write(again.join("one-more"), "x")?;
     ensure!(tree::assert_same(&tree, &again).is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_second_origin_keeps_versions_and_checks_signatures() -> Result<()> {
+    let versity = Versity::start().await?;
+    let client = versity.client();
+    client.make_bucket("data").await?;
+    let on = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    client.send(&Ask::target(Method::PUT, "/data?versioning=").body(on)).await?.expect(200)?;
+    let first = client.put("data", "a b", "one").await?;
+    client.put("data", "a b", "two").await?;
+    ensure!(client.get("data", "a b").await?.expect(200)?.text() == "two");
+    let version = first.header("x-amz-version-id");
+    let old = Ask::object(Method::GET, "data", "a b").query("versionId", version);
+    ensure!(client.send(&old).await?.expect(200)?.text() == "one");
+    let stranger = Client::new(&versity.endpoint(), "ORIGIN", "another-secret");
+    let refused = stranger.get("data", "a b").await?.expect(403)?;
+    ensure!(refused.text().contains("SignatureDoesNotMatch"), "{}", refused.text());
     Ok(())
 }

