@@ -76,6 +76,34 @@ pub fn dataset(name: &str, origin: &str, bucket: &str, rest: &str) -> String {
     )
 }
 
+/// The section of a dataset over a bucket that may also be written.
+#[must_use]
+pub fn dataset_read_write(name: &str, origin: &str, bucket: &str, rest: &str) -> String {
+    dataset(name, origin, bucket, rest).replace("access = \"read\"", "access = \"read-write\"")
+}
+
+/// What a key needs to do everything that the datasets of a configuration allow.
+fn grants(config: &str) -> String {
+    let mut grants: Vec<(&str, &str)> = Vec::new();
+    let mut section = None;
+    for line in config.lines() {
+        if line.starts_with('[') {
+            section = line
+                .strip_prefix("[dataset.")
+                .and_then(|line| line.strip_suffix(']'))
+                .filter(|name| !name.contains('.'));
+            grants.extend(section.map(|name| (name, "read")));
+        } else if line == "access = \"read-write\""
+            && section.is_some()
+            && let Some((_, access)) = grants.last_mut()
+        {
+            *access = "read-write";
+        }
+    }
+    let grants = grants.into_iter().map(|(name, access)| format!("\"{name}:{access}\""));
+    grants.collect::<Vec<_>>().join(", ")
+}
+
 /// The section of the cache.
 #[must_use]
 pub fn cache(memory: &str, disk: Option<&str>) -> String {
@@ -87,7 +115,7 @@ pub fn cache(memory: &str, disk: Option<&str>) -> String {
 
 impl Larder {
     /// Starts a node. `config` has every section but `listen`, `limits.grace` and `key`: listeners
-    /// get ports from the kernel, and one key may read everything that a dataset section names.
+    /// get ports from the kernel, and one key may do everything that a dataset section allows.
     pub async fn start(config: &str) -> Result<Self> {
         Self::start_with(config, &[]).await
     }
@@ -97,11 +125,7 @@ impl Larder {
         let dir = tempfile::tempdir()?;
         std::fs::write(dir.path().join("secret"), SECRET)?;
         std::fs::write(dir.path().join("origin-secret"), "origin-secret")?;
-        let grants = config.lines().filter_map(|line| {
-            let name = line.strip_prefix("[dataset.")?.strip_suffix(']')?;
-            (!name.contains('.')).then(|| format!("\"{name}:read\""))
-        });
-        let grants = grants.collect::<Vec<_>>().join(", ");
+        let grants = grants(config);
         let listen = if config.contains("[listen]") {
             String::new()
         } else {
@@ -251,4 +275,16 @@ async fn launch(dir: &Path, arguments: &[String]) -> Result<(Server, String, Str
     });
     let (s3, admin) = lines.await?;
     Ok((server, s3, admin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{dataset, dataset_read_write, grants};
+
+    #[test]
+    fn a_key_may_do_what_the_datasets_allow() {
+        let config = dataset("a", "o", "a", "") + &dataset_read_write("b", "o", "b", "block = 1");
+        let config = config + "[dataset.c.quota]\nmemory = 1\n" + &dataset("d", "o", "d", "");
+        assert_eq!(grants(&config), "\"a:read\", \"b:read-write\", \"d:read\"");
+    }
 }

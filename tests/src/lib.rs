@@ -6,6 +6,7 @@
 //! processes that it started itself.
 
 pub mod client;
+pub mod double;
 pub mod forward;
 pub mod larder;
 pub mod metrics;
@@ -13,9 +14,11 @@ pub mod moto;
 pub mod oracle;
 pub mod poll;
 pub mod process;
+pub mod sigv4;
 pub mod tools;
 pub mod tree;
 pub mod versity;
+pub mod wire;
 
 /// Whether the tests run at their full size: `LARDER_SLOW` is set, as by `cargo xtask test --slow`.
 #[must_use]
