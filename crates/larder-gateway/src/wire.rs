@@ -32,15 +32,15 @@ pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// What was seen of a connection's requests. Shared between the socket and the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    bare_lf: AtomicBool,
+    unsound: AtomicBool,
     lost: AtomicBool,
 }
 
 impl Wire {
-    /// Whether every head so far has had proper line ends: only then may hyper's reading of them be
-    /// trusted.
+    /// Whether every head so far has had proper line ends and told one length at most: only then may
+    /// hyper's reading of them be trusted.
     pub(crate) fn is_sound(&self) -> bool {
-        !self.bare_lf.load(Ordering::Relaxed)
+        !self.unsound.load(Ordering::Relaxed)
     }
 
     /// Whether it is unknown where the next head begins, so that the connection must end with this
@@ -58,8 +58,15 @@ struct Follower {
     line: Vec<u8>,
     /// Lines of the head so far.
     lines: usize,
-    /// Its Content-Length.
-    length: u64,
+    /// How long its body is, as far as it has told.
+    length: Length,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Length {
+    Untold,
+    Bytes(u64),
+    Chunked,
 }
 
 #[derive(Debug)]
@@ -67,28 +74,35 @@ enum Place {
     Head,
     /// So many bytes of a body are still to come.
     Body(u64),
+    /// In the line that tells a chunk's size.
+    ChunkSize,
+    /// So many bytes of a chunk, and of the line end behind it, are still to come.
+    Chunk(u64),
+    /// Behind the last chunk.
+    Trailer,
     /// HTTP/2, or lost.
     Elsewhere,
 }
 
 impl Follower {
     fn new() -> Self {
-        Self { place: Place::Head, line: Vec::new(), lines: 0, length: 0 }
+        Self { place: Place::Head, line: Vec::new(), lines: 0, length: Length::Untold }
     }
 
     fn follow(&mut self, mut bytes: &[u8], wire: &Wire) {
         while !bytes.is_empty() {
             match &mut self.place {
                 Place::Elsewhere => return,
-                Place::Body(left) => {
+                Place::Body(left) | Place::Chunk(left) => {
                     let here = (*left).min(bytes.len() as u64);
                     *left -= here;
                     bytes = &bytes[here as usize..];
                     if *left == 0 {
-                        self.place = Place::Head;
+                        let chunked = matches!(self.place, Place::Chunk(_));
+                        self.place = if chunked { Place::ChunkSize } else { Place::Head };
                     }
                 }
-                Place::Head => {
+                Place::Head | Place::ChunkSize | Place::Trailer => {
                     let Some(end) = memchr(b'\n', bytes) else {
                         self.line.extend_from_slice(bytes);
                         if self.line.len() > MAX_LINE_BYTES {
@@ -113,17 +127,47 @@ impl Follower {
     /// A line without its LF.
     fn take_line(&mut self, line: &[u8], wire: &Wire) {
         let Some(line) = line.strip_suffix(b"\r") else {
-            wire.bare_lf.store(true, Ordering::Relaxed);
-            return;
-        };
-        if line.is_empty() {
-            // Blank lines before a request are skipped (RFC 9112 §2.2).
-            if self.lines > 0 {
-                self.place = if self.length > 0 { Place::Body(self.length) } else { Place::Head };
-                (self.lines, self.length) = (0, 0);
+            match self.place {
+                Place::Head => wire.unsound.store(true, Ordering::Relaxed),
+                _ => self.lose(wire),
             }
             return;
+        };
+        match self.place {
+            Place::ChunkSize => self.take_size(line, wire),
+            // What hyper takes of trailers it bounds itself.
+            Place::Trailer if line.is_empty() => self.place = Place::Head,
+            Place::Trailer => {}
+            _ if line.is_empty() => self.end_head(wire),
+            _ => self.take_field(line, wire),
         }
+    }
+
+    /// Anything but digits, and maybe an extension, hyper may read in its own way.
+    fn take_size(&mut self, line: &[u8], wire: &Wire) {
+        let digits = line.split(|b| *b == b';').next().unwrap_or_default();
+        let plain = (1..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
+        let size = std::str::from_utf8(digits).ok().filter(|_| plain);
+        match size.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            Some(0) => self.place = Place::Trailer,
+            Some(size) => self.place = Place::Chunk(size + 2),
+            None => self.lose(wire),
+        }
+    }
+
+    fn end_head(&mut self, wire: &Wire) {
+        // Blank lines before a request are skipped (RFC 9112 §2.2).
+        if self.lines > 0 && !wire.is_lost() {
+            self.place = match self.length {
+                Length::Untold | Length::Bytes(0) => Place::Head,
+                Length::Bytes(bytes) => Place::Body(bytes),
+                Length::Chunked => Place::ChunkSize,
+            };
+            (self.lines, self.length) = (0, Length::Untold);
+        }
+    }
+
+    fn take_field(&mut self, line: &[u8], wire: &Wire) {
         self.lines += 1;
         if self.lines == 1 {
             if line.starts_with(PREFACE) {
@@ -133,15 +177,24 @@ impl Follower {
         }
         let Some(colon) = memchr(b':', line) else { return };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let length = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-            match length {
-                Some(length) => self.length = length,
-                None => self.lose(wire),
-            }
+        let length = if name.eq_ignore_ascii_case(b"content-length") {
+            let bytes = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+            bytes.map(Length::Bytes)
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // Refused by the guard; where its body would end is not followed.
-            self.lose(wire);
+            Some(Length::Chunked).filter(|_| value.eq_ignore_ascii_case(b"chunked"))
+        } else {
+            return;
+        };
+        match (self.length, length) {
+            (Length::Untold, Some(length)) => self.length = length,
+            // The same again is refused by hyper or by the guard, or means the same.
+            (known, Some(length)) if known == length => {}
+            // hyper would take one of the two, and a proxy before us the other.
+            (_, Some(_)) => {
+                wire.unsound.store(true, Ordering::Relaxed);
+                self.lose(wire);
+            }
+            (_, None) => self.lose(wire),
         }
     }
 
@@ -303,9 +356,32 @@ mod tests {
 
     #[test]
     fn a_head_whose_end_of_body_is_in_doubt_is_the_last() {
-        check("PUT /a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", true, true);
+        check("PUT /a HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n", true, true);
+        let (te, cl) = ("transfer-encoding: chunked\r\n", "content-length: 5\r\n");
+        check(&format!("PUT /a HTTP/1.1\r\n{te}{cl}\r\n0\r\n\r\n"), false, true);
+        check(&format!("PUT /a HTTP/1.1\r\n{cl}{te}\r\n0\r\n\r\n"), false, true);
+        check(&format!("PUT /a HTTP/1.1\r\n{cl}content-length: 6\r\n\r\n"), false, true);
         check("PUT /a HTTP/1.1\r\ncontent-length: 1, 2\r\n\r\n", true, true);
         check("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\n\n\n", true, false);
+    }
+
+    #[test]
+    fn chunks_are_followed_to_the_next_head() {
+        let put =
+            |chunks: &str| format!("PUT /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n{chunks}");
+        let bad = "GET /a HTTP/1.1\r\nhost: x\nx-a: b\r\n\r\n";
+        for chunks in [
+            "0\r\n\r\n",
+            "3\r\na\nb\r\n0;a=b\r\nx-a: 1\r\n\r\n",
+            "A\r\n0\r\n\r\n56789\r\n0\r\n\r\n",
+        ] {
+            check(&put(chunks), true, false);
+            check(&format!("{}{}", put(chunks), put(chunks)), true, false);
+            check(&format!("{}{bad}", put(chunks)), false, false);
+        }
+        for chunks in ["x\r\n", " 1\r\n", "1 \r\n", "\r\n", "0\n", "fffffffffffffffff\r\n"] {
+            check(&put(chunks), true, true);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use crate::fault::{Fault, XML_TYPE};
 use crate::query::escapes_are_whole;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{Method, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use percent_encoding::percent_decode_str;
 
 /// The longest request target, in bytes (DESIGN §6).
@@ -28,7 +28,7 @@ pub(super) fn check(parts: &Parts, bodiless: bool) -> Result<(), Fault> {
 
 /// Whether this is a browser's form upload, which brings its signature in the form.
 pub(super) fn is_form_post(parts: &Parts) -> bool {
-    let form = |value: &http::HeaderValue| {
+    let form = |value: &HeaderValue| {
         let value = value.as_bytes();
         value.get(..19).is_some_and(|head| head.eq_ignore_ascii_case(b"multipart/form-data"))
     };
@@ -113,14 +113,21 @@ fn check_method(parts: &Parts) -> Result<(), Fault> {
     Err(fault.with("Method", wanted).with("ResourceType", "BUCKET").header(CONTENT_TYPE, XML_TYPE))
 }
 
-/// No Transfer-Encoding at all, as S3 has it: hyper drops a Content-Length that comes behind one, so
-/// that the two together could not be told here. No body where it has no meaning.
+/// A Transfer-Encoding only where S3 has it too: for a body in aws-chunked, whose length is told
+/// otherwise (so boto3 sends its uploads over TLS). hyper drops a Content-Length that comes behind
+/// one; [`crate::wire::Wire`] notices. No body where it has no meaning.
 fn check_length(parts: &Parts, bodiless: bool) -> Result<(), Fault> {
-    if parts.headers.contains_key(TRANSFER_ENCODING) {
-        if parts.headers.contains_key(CONTENT_LENGTH) {
+    let mut encodings = parts.headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(encoding) = encodings.next() {
+        if parts.headers.contains_key(CONTENT_LENGTH) || encodings.next().is_some() {
             return Err(Fault::unparsable());
         }
-        return Err(Fault::not_implemented().with("Header", "Transfer-Encoding").close());
+        let payload = parts.headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes);
+        let streams = payload.is_some_and(|payload| payload.starts_with(b"STREAMING-"));
+        let writes = parts.method == Method::PUT || parts.method == Method::POST;
+        if !(streams && writes && encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+            return Err(Fault::not_implemented().with("Header", "Transfer-Encoding").close());
+        }
     }
     let reads = parts.method == Method::GET || parts.method == Method::HEAD;
     if reads && !bodiless { Err(Fault::unparsable()) } else { Ok(()) }
