@@ -429,7 +429,9 @@ async fn dispatch(
     seen: &mut Option<Arc<Dataset>>,
 ) -> Result<Reply, Fault> {
     let row = operation.row();
-    let by_origin = matches!(target, Target::Object(..)) && pass::must_pass(call.headers);
+    // A part is told by the origin alone: its length, its range, and whether there is such a part.
+    let by_origin = matches!(target, Target::Object(..))
+        && (pass::must_pass(call.headers) || call.query.has("partNumber"));
     if row.class != Class::Cached || by_origin {
         return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
     }
