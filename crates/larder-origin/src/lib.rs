@@ -15,4 +15,7 @@ mod token;
 pub use directory::{DirectoryOrigin, PartEntry, Precondition, PutRequest, UploadId};
 pub use error::ConfigError;
 pub use limits::OriginLimits;
-pub use s3::{AccessKey, Addressing, Dialect, S3Config, S3Origin, SharedCredentials, check_ca};
+pub use s3::{
+    AccessKey, Addressing, Answer, Dialect, Finding, S3Config, S3Origin, SharedCredentials, Survey,
+    check_ca, survey,
+};

@@ -19,11 +19,13 @@ mod probe;
 mod raw;
 mod resolve;
 mod sign;
+mod survey;
 mod upload;
 mod wire;
 
 pub use client::check_ca;
 pub use credentials::{AccessKey, SharedCredentials};
+pub use survey::{Answer, Finding, Survey, survey};
 
 use crate::limits::Gate;
 use crate::metrics::{Operation, Requests};

@@ -4,6 +4,7 @@
 //! configuration.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use larder_model::BucketName;
 use std::path::PathBuf;
 
 /// An S3 caching proxy for machine-learning training.
@@ -26,6 +27,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  larder status --admin http://127.0.0.1:9001 --watch\n\nThe columns are explained in config/README.md."
     )]
     Status(Status),
+    /// Look into an origin.
+    #[command(after_help = "Example:\n  larder origin probe hangzhou --config larder.toml")]
+    Origin(OriginCommand),
     /// Check or show a configuration, without starting anything.
     #[command(after_help = "Example:\n  larder config check --config larder.toml")]
     Config(ConfigCommand),
@@ -71,6 +75,46 @@ pub(crate) enum ConfigAction {
     /// Print the effective configuration as TOML, secrets by their reference.
     #[command(after_help = "Example:\n  larder config show --config larder.toml")]
     Show(LayerArgs),
+}
+
+/// `larder origin`
+#[derive(Debug, Args)]
+pub(crate) struct OriginCommand {
+    #[command(subcommand)]
+    pub(crate) action: OriginAction,
+}
+
+/// What to do with an origin.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OriginAction {
+    /// Find out what an endpoint supports; print the answers and the lines to configure.
+    #[command(after_help = PROBE_EXAMPLES)]
+    Probe(Box<Probe>),
+}
+
+const PROBE_EXAMPLES: &str = "Examples:
+  larder origin probe hangzhou --config larder.toml --bucket train-data
+  larder origin probe hangzhou --config larder.toml --bucket scratch --write --json
+
+Exit codes: 0 the origin can be used, 1 it cannot, 2 usage or configuration.";
+
+/// `larder origin probe`
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// The origin: NAME of a section [origin.NAME].
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The bucket to ask about; the first one that the keys may list without.
+    #[arg(long, value_name = "BUCKET", value_parser = bucket)]
+    pub(crate) bucket: Option<BucketName>,
+    /// Find out about writes too: put an object larder-probe-… into the bucket, and delete it.
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) layers: LayerArgs,
 }
 
 /// Where a configuration comes from.
@@ -130,6 +174,10 @@ pub(crate) struct Status {
     pub(crate) json: bool,
 }
 
+fn bucket(text: &str) -> Result<BucketName, String> {
+    BucketName::new(text).map_err(|error| error.to_string())
+}
+
 fn key_value(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| key.contains('.'));
     let (key, value) = pair.ok_or("write SECTION.KEY=VALUE, such as limits.memory=4GiB")?;
@@ -166,6 +214,8 @@ mod tests {
             "larder serve --set memory",
             "larder serve --log xml",
             "larder bake",
+            "larder origin probe",
+            "larder origin probe o --bucket /",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

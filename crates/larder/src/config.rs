@@ -15,7 +15,7 @@ mod units;
 pub(crate) use layers::Layers;
 pub(crate) use problem::{Problem, Problems};
 pub(crate) use secret::{Secret, SecretRef, SecretText, read_file};
-pub(crate) use show::{bucket_text, freshness_text};
+pub(crate) use show::{addressing_text, bucket_text, dialect_text, freshness_text};
 
 use larder_model::{Access, Dataset, DatasetName, Namespace, OriginName};
 use larder_origin::{Addressing, Dialect};

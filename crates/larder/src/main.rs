@@ -11,6 +11,7 @@ mod descriptors;
 mod embedded;
 mod moved;
 mod node;
+mod probe;
 mod report;
 mod rotate;
 mod secrets;
@@ -22,7 +23,7 @@ mod telemetry;
 use admin::{Admin, Phase, Token};
 use anyhow::Context as _;
 use clap::Parser as _;
-use cli::{Cli, Command, ConfigAction};
+use cli::{Cli, Command, ConfigAction, OriginAction};
 use clock::SystemClock;
 use config::{Config, Problems};
 use node::{Node, Sockets};
@@ -71,6 +72,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             runtime()?.block_on(serve(Arc::new(config)))
         }
         Command::Status(command) => runtime()?.block_on(status::run(&command)),
+        Command::Origin(command) => match command.action {
+            OriginAction::Probe(command) => runtime()?.block_on(probe::run(&command)),
+        },
         Command::Config(command) => match command.action {
             ConfigAction::Check(layers) => {
                 let config = source::file_config(&layers)?;

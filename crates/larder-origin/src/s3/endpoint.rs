@@ -106,7 +106,7 @@ impl Endpoint {
 
     /// Whether the bucket's name goes before the host: the rule of the AWS SDKs, so that typed and
     /// raw requests of one bucket agree. A name with a dot would match no wildcard certificate.
-    fn takes_as_host(&self, bucket: &str) -> bool {
+    pub(super) fn takes_as_host(&self, bucket: &str) -> bool {
         let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let label = |label: &str| {
             let inner = label.bytes().all(|byte| letter(byte) || byte == b'-');

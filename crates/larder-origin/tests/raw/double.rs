@@ -10,9 +10,10 @@ use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) const KEY_ID: &str = "CANARYKEYID";
 pub(crate) const SECRET: &str = "CANARY-SECRET-0123456789";
@@ -207,6 +208,24 @@ impl Double {
     }
 
     pub(crate) fn serve(listener: TcpListener, config: S3Config, steps: Vec<Step>) -> Self {
+        Self::accept(listener, None, config, steps)
+    }
+
+    pub(crate) fn serve_tls(
+        listener: TcpListener,
+        acceptor: TlsAcceptor,
+        config: S3Config,
+        steps: Vec<Step>,
+    ) -> Self {
+        Self::accept(listener, Some(acceptor), config, steps)
+    }
+
+    fn accept(
+        listener: TcpListener,
+        acceptor: Option<TlsAcceptor>,
+        config: S3Config,
+        steps: Vec<Step>,
+    ) -> Self {
         let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let record = Arc::clone(&seen);
         let script = Arc::new(Mutex::new(VecDeque::from(steps)));
@@ -215,11 +234,20 @@ impl Double {
             for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, record) = (Arc::clone(&script), Arc::clone(&record));
+                let acceptor = acceptor.clone();
                 connections.spawn(async move {
-                    converse(stream, &script, &|seen| {
+                    let tell = |seen| {
                         record.lock().unwrap().insert(number, seen);
-                    })
-                    .await;
+                    };
+                    match acceptor {
+                        None => converse(stream, &script, &tell).await,
+                        // A client that does not trust us hangs up.
+                        Some(acceptor) => {
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                converse(stream, &script, &tell).await;
+                            }
+                        }
+                    }
                 });
             }
         });
@@ -247,24 +275,12 @@ impl Double {
 }
 
 /// Takes one request, as the script says; `tell` is told of all that has come, each time more comes.
-async fn converse(mut stream: TcpStream, script: &Mutex<VecDeque<Step>>, tell: &impl Fn(Seen)) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let Ok(byte) = stream.read_u8().await else { return };
-        head.push(byte);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let mut lines = head.trim_end().split("\r\n");
-    let mut start = lines.next().unwrap().split(' ');
-    let mut seen = Seen {
-        method: start.next().unwrap().to_owned(),
-        target: start.next().unwrap().to_owned(),
-        headers: lines
-            .map(|line| line.split_once(':').unwrap())
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect(),
-        ..Seen::default()
-    };
+async fn converse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    script: &Mutex<VecDeque<Step>>,
+    tell: &impl Fn(Seen),
+) {
+    let Some(mut seen) = head(&mut stream).await else { return };
     tell(seen.clone());
     let step = script.lock().unwrap().pop_front();
     let step = step.unwrap_or_else(|| answer(599, "", "the script has no more steps"));
@@ -283,8 +299,52 @@ async fn converse(mut stream: TcpStream, script: &Mutex<VecDeque<Step>>, tell: &
     while take(&mut stream, &mut seen, tell).await {}
 }
 
+/// Takes whole requests for as long as they come, and answers each: status, header lines, body.
+pub(crate) async fn converse_with(
+    mut stream: TcpStream,
+    decide: impl Fn(&Seen) -> (u16, String, String),
+) {
+    while let Some(mut seen) = head(&mut stream).await {
+        seen.body.resize(seen.declared().unwrap_or(0), 0);
+        if stream.read_exact(&mut seen.body).await.is_err() {
+            return;
+        }
+        let (status, headers, body) = decide(&seen);
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{headers}\r\n");
+        let body = if seen.method == "HEAD" || status == 204 { "" } else { &body };
+        if stream.write_all(format!("{head}{body}").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The head of a request; `None` when there is no more.
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.trim_end().split("\r\n");
+    let mut start = lines.next().unwrap().split(' ');
+    Some(Seen {
+        method: start.next().unwrap().to_owned(),
+        target: start.next().unwrap().to_owned(),
+        headers: lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect(),
+        ..Seen::default()
+    })
+}
+
 /// Takes what has come of the body; `false` at its end.
-async fn take(stream: &mut TcpStream, seen: &mut Seen, tell: &impl Fn(Seen)) -> bool {
+async fn take(
+    stream: &mut (impl AsyncRead + Unpin),
+    seen: &mut Seen,
+    tell: &impl Fn(Seen),
+) -> bool {
     let before = seen.body.len();
     let ended = !matches!(stream.read_buf(&mut seen.body).await, Ok(bytes) if bytes > 0);
     seen.ended = ended;

@@ -126,13 +126,8 @@ fn origin(rule: &OriginRule) -> OriginShape {
 }
 
 fn s3(rule: &S3Rule) -> OriginShape {
-    let kind = match rule.dialect {
-        Dialect::S3 => "s3",
-        Dialect::Oss => "oss",
-        Dialect::Bos => "bos",
-    };
     let mut shape = OriginShape {
-        kind: Some(kind.to_owned()),
+        kind: Some(dialect_text(rule.dialect).to_owned()),
         path: None,
         endpoint: Some(rule.endpoint.clone()),
         region: Some(rule.region.clone()),
@@ -158,6 +153,15 @@ fn s3(rule: &S3Rule) -> OriginShape {
         }
     }
     shape
+}
+
+/// As the configuration writes it.
+pub(crate) fn dialect_text(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::S3 => "s3",
+        Dialect::Oss => "oss",
+        Dialect::Bos => "bos",
+    }
 }
 
 /// As the configuration writes it.

@@ -34,7 +34,8 @@ const ARROWS: [(&str, &[&str]); 8] = [
 const FREE: [&str; 2] = ["larder-tests", "larder-benches"];
 
 /// Foreign crates that exactly one of ours may name.
-const OWNERS: [(&str, &str); 12] = [
+const OWNERS: [(&str, &str); 13] = [
+    ("aws-config", "larder-origin"),
     ("aws-sdk-s3", "larder-origin"),
     ("aws-sigv4", "larder-origin"),
     ("foyer", "larder-store"),
