@@ -37,7 +37,7 @@ pub struct SharedCredentials(Arc<Keys>);
 enum Keys {
     Given(RwLock<AccessKey>),
     Found {
-        chain: Chain,
+        chain: Box<Chain>,
         /// The keys last used, by which they are recognised in answers.
         last: RwLock<Option<AccessKey>>,
     },
@@ -55,7 +55,7 @@ impl SharedCredentials {
     /// is where a web identity is exchanged for keys.
     #[must_use]
     pub fn default_chain(region: &str) -> Self {
-        Self(Arc::new(Keys::Found { chain: Chain::new(region), last: RwLock::new(None) }))
+        Self(Arc::new(Keys::Found { chain: Box::new(Chain::new(region)), last: RwLock::new(None) }))
     }
 
     /// Signs with this key from now on. Without effect on those of the default chain.

@@ -50,8 +50,11 @@ impl Intercept for Probe {
         _components: &RuntimeComponents,
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        let headers = context.request_mut().headers_mut();
+        // It says what User-Agent says; some origins refuse any x-amz- header that they do not know.
+        headers.remove("x-amz-user-agent");
         if self.checksums {
-            context.request_mut().headers_mut().insert("x-amz-checksum-mode", "ENABLED");
+            headers.insert("x-amz-checksum-mode", "ENABLED");
         }
         Ok(())
     }

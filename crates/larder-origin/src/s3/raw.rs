@@ -25,6 +25,10 @@ use tokio::time::{Instant, sleep, timeout};
 /// The longest error answer that is passed on; a longer one is replaced.
 const REFUSAL_BYTES: usize = 64 * 1024;
 
+/// How many times the usual the origin may take to answer a request that makes it copy or join
+/// bytes: gigabytes of them, and not every origin sends the head of its answer before it is done.
+const LABOUR: u32 = 10;
+
 /// What one attempt came to.
 enum Outcome {
     /// To be passed on, streamed.
@@ -146,8 +150,12 @@ impl Inner {
 
     async fn attempt(&self, operation: Operation, envelope: &Envelope, body: &Outgoing) -> Outcome {
         let exchange = &self.exchange;
+        let mut limits = exchange.limits.clone();
+        if labours(envelope) {
+            limits.answer_timeout = limits.answer_timeout.saturating_mul(LABOUR);
+        }
         // Boxed: this future lies inside several others.
-        let sent = Box::pin(self.wire.send(envelope, body, &exchange.keys, &exchange.limits)).await;
+        let sent = Box::pin(self.wire.send(envelope, body, &exchange.keys, &limits)).await;
         let answered = match sent {
             Ok(answered) => answered,
             Err(lost) => {
@@ -248,6 +256,13 @@ impl Incoming {
         let origin = self.origin.exchange.origin.clone();
         Some(Err(OriginError::Unreachable { origin, reason }))
     }
+}
+
+/// Whether the origin has to copy an object, or to join the parts of one.
+fn labours(envelope: &Envelope) -> bool {
+    let query = envelope.uri.query().unwrap_or_default();
+    let joins = query.split('&').any(|part| part.starts_with("uploadId="));
+    envelope.headers.contains_key("x-amz-copy-source") || (envelope.method == Method::POST && joins)
 }
 
 /// An error answer that is all there.

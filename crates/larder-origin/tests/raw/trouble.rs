@@ -202,3 +202,17 @@ async fn an_answer_that_breaks_off_is_an_error_of_its_body() {
     assert!(matches!(failed, OriginError::Unreachable { .. }), "{failed}");
     assert!(answer.body.next().await.is_none());
 }
+
+#[tokio::test]
+async fn an_origin_that_copies_or_joins_has_longer_to_answer() {
+    let short =
+        OriginLimits { answer_timeout: Duration::from_millis(100), attempts: 1, ..limits() };
+    let copy = || with(put(RawBody::Empty), &[], &[("x-amz-copy-source", "b/k")]);
+    let post = || request(Method::POST, Some("k"), RawBody::Whole("<x/>".into()));
+    let join = || with(post(), &[("uploadId", "u")], &[]);
+    for (request, limit) in [(copy(), "1s"), (join(), "1s"), (post(), "100ms")] {
+        let double = Double::with(Dialect::S3, short.clone(), vec![silence().hang()]).await;
+        let failed = send(&double, request).await.err().unwrap();
+        assert!(failed.to_string().contains(&format!("no answer within {limit}")), "{failed}");
+    }
+}

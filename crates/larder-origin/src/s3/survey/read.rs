@@ -2,7 +2,7 @@
 
 use super::{Answer, Ask, Asker, Reply, told};
 use crate::s3::Addressing;
-use http::Method;
+use http::{HeaderName, Method};
 use larder_model::{BucketName, ObjectKey};
 use percent_encoding::percent_decode_str;
 
@@ -260,7 +260,7 @@ fn location_of(reply: &Reply) -> Option<String> {
 }
 
 fn checksums(reply: &Reply) -> String {
-    let names = reply.headers.keys().map(|name| name.as_str());
+    let names = reply.headers.keys().map(HeaderName::as_str);
     let told = names.filter(|name| {
         name.starts_with("x-amz-checksum-") || name.ends_with("crc64ecma") || name.contains("crc32")
     });
