@@ -102,16 +102,11 @@ async fn conditions_are_held_against_the_object() {
 #[tokio::test]
 async fn parts_versions_and_overrides_are_parsed_as_s3_does() {
     let node = Node::start().await;
-    // The origin alone knows its parts: the request goes on as it is.
-    let reply = node.get("/data/k?partNumber=3").send().await;
-    assert_eq!((reply.status, reply.header("x-larder-cache")), (200, Some("origin")));
-    assert!(node.double.read.lock().unwrap().is_empty(), "the cache was asked for a part");
-    assert_eq!(node.double.passed.lock().unwrap().len(), 1);
-    let both = node.get("/data/k?partNumber=1").header("range", "bytes=0-1").send().await;
-    both.expect(400, "InvalidRequest", "both");
-    for part in ["0", "10001", "x", "+1", ""] {
+    // A part is told by the origin alone, nonsense included.
+    for part in ["3", "0", "x"] {
         let reply = node.get("/data/k").query("partNumber", part).send().await;
-        reply.expect(400, "InvalidArgument", part);
+        assert_eq!((reply.status, reply.header("x-larder-cache")), (200, Some("origin")));
+        assert_eq!(node.double.one().query, [("partNumber".to_owned(), part.to_owned())]);
     }
     node.get("/data/k?versionId=").send().await.expect(400, "InvalidArgument", "version");
     check(node.get("/data/k?versionId=null"), 200, "0123456789").await;
