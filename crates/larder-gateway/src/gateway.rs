@@ -45,6 +45,8 @@ pub struct GatewayConfig {
     /// Whether unsigned requests are taken, as those of [`Principal::anonymous`]. Signed ones are
     /// verified regardless.
     pub anonymous: bool,
+    /// Whether uploads by browsers' forms are taken (`listen.post_policy`).
+    pub forms: bool,
     /// The most client connections at once; at least one.
     pub connections: usize,
     /// How long started answers may take after the shutdown signal.
@@ -133,8 +135,16 @@ impl Gateway {
         rules: Arc<ArcSwap<Rules>>,
         keys: Arc<KeyRing>,
     ) -> Result<Arc<Self>, prometheus::Error> {
-        let GatewayConfig { mut regions, domains, anonymous, connections, grace, clock, registry } =
-            config;
+        let GatewayConfig {
+            mut regions,
+            domains,
+            anonymous,
+            forms,
+            connections,
+            grace,
+            clock,
+            registry,
+        } = config;
         if regions.is_empty() {
             regions.push("us-east-1".to_owned());
         }
@@ -149,7 +159,7 @@ impl Gateway {
         });
         let domains = front.domains.clone();
         let service = signature_check(Route(front.clone()), domains, keys.clone());
-        let guard = Guard { regions, anonymous, domains: front.domains.clone(), clock };
+        let guard = Guard { regions, anonymous, forms, domains: front.domains.clone(), clock };
         let connections = connections.max(1);
         let linger = Linger::default();
         Ok(Arc::new(Self { front, guard, keys, service, linger, connections, grace }))
@@ -189,7 +199,13 @@ impl Gateway {
                 let answer = self.refuse(fault, &parts.method, stamp);
                 return self.let_go(answer, &Intake::new(body, &parts.headers, None));
             }
-            Ok(Passed { query, signed: Some(signed) })
+            Ok(Passed { query, form: true, .. }) => {
+                let intake = Intake::new(body, &parts.headers, None);
+                let outcome = self.perform_form(&parts, &query, &intake, stamp.id).await;
+                let answer = self.respond(outcome, &parts.method, stamp);
+                return self.let_go(answer, &intake);
+            }
+            Ok(Passed { query, signed: Some(signed), .. })
                 if bodiless && parts.version == Version::HTTP_11 =>
             {
                 if let Some(principal) = signed.verify(&parts, &self.keys) {
@@ -225,6 +241,43 @@ impl Gateway {
             Err(_) => s3s_fault(StatusCode::INTERNAL_SERVER_ERROR, &[]),
         };
         self.refuse(fault, &method, stamp)
+    }
+
+    /// An upload by a browser's form, which brings its signature.
+    async fn perform_form(
+        &self,
+        parts: &http::request::Parts,
+        query: &Query<'_>,
+        intake: &Intake,
+        id: RequestId,
+    ) -> Outcome {
+        let mut seen = None;
+        let result = async {
+            let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+            let bucket = host.and_then(|host| self.front.domains.bucket(host));
+            let Target::Bucket(bucket) =
+                parse_target(parts.uri.path(), bucket).map_err(target_fault)?
+            else {
+                return Err(Fault::method_not_allowed(&parts.method));
+            };
+            let form = pass::Form::begin(intake, &parts.headers).await?;
+            let principal = self.guard.check_form(&form, &self.keys)?;
+            let call = Call {
+                reads: &*self.front.reads,
+                rules: &self.front.rules,
+                principal: &principal,
+                unsigned: form.get("policy").is_none(),
+                method: &parts.method,
+                headers: &parts.headers,
+                query,
+                intake,
+                id,
+            };
+            let row = Operation::post_object().row();
+            pass::post(&call, row, &bucket, form, self.guard.now(), &mut seen).await
+        };
+        let result = Box::pin(result).await;
+        (seen, Operation::post_object(), result)
     }
 
     /// The short way, without s3s, for a request whose signature the guard could verify.
@@ -430,9 +483,8 @@ async fn dispatch(
 ) -> Result<Reply, Fault> {
     let row = operation.row();
     // A part is told by the origin alone: its length, its range, and whether there is such a part.
-    let by_origin = row.class == Class::Cached
-        && matches!(target, Target::Object(..))
-        && (pass::must_pass(call.headers) || object::part(call)?.is_some());
+    let by_origin = matches!(target, Target::Object(..))
+        && (pass::must_pass(call.headers) || call.query.has("partNumber"));
     if row.class != Class::Cached || by_origin {
         return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
     }

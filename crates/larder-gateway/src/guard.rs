@@ -10,6 +10,7 @@
 //! every `x-amz-*` header. Whether the signature is right is then for [`Signed::verify`] or s3s to
 //! say. The guard changes nothing, so it cannot break a signed header.
 
+mod form;
 mod framing;
 mod scope;
 mod signature;
@@ -33,6 +34,8 @@ pub(crate) struct Guard {
     pub(crate) regions: Vec<String>,
     /// Whether unsigned requests pass.
     pub(crate) anonymous: bool,
+    /// Whether browsers' forms pass, whose signature is in the form.
+    pub(crate) forms: bool,
     /// Base domains under which the node is known.
     pub(crate) domains: Domains,
     /// Tells the time that signatures are held against.
@@ -45,6 +48,8 @@ pub(crate) struct Passed<'p> {
     pub(crate) query: Query<'p>,
     /// Its Authorization header, if it has one; not verified yet.
     pub(crate) signed: Option<Signed<'p>>,
+    /// Whether it is a form, which has not been read yet.
+    pub(crate) form: bool,
 }
 
 /// Query parameters of a presigned URL, as S3 spells them.
@@ -73,23 +78,26 @@ impl Guard {
         };
         let presigned = named(&PRESIGN);
         let mut authorization = parts.headers.get_all(AUTHORIZATION).iter();
-        if named(&PRESIGN_V2) || framing::is_form_post(parts) {
+        let form = framing::is_form_post(parts);
+        if named(&PRESIGN_V2) || (form && !self.forms) {
             return Err(unsupported());
         }
         match (authorization.next(), authorization.next(), presigned) {
             (Some(_), Some(_), _) | (Some(_), _, true) => Err(two_kinds()),
+            (Some(_), ..) | (.., true) if form => Err(two_kinds()),
             (Some(header), None, false) => {
                 let signed = self.check_header(parts, header)?;
-                Ok(Passed { query, signed: Some(signed) })
+                Ok(Passed { query, signed: Some(signed), form })
             }
             (None, _, true) => {
                 self.check_presign(parts, &query)?;
-                Ok(Passed { query, signed: None })
+                Ok(Passed { query, signed: None, form })
             }
             (None, _, false) if self.anonymous => {
                 self.check_near(parts)?;
-                Ok(Passed { query, signed: None })
+                Ok(Passed { query, signed: None, form })
             }
+            (None, _, false) if form => Ok(Passed { query, signed: None, form }),
             (None, _, false) => Err(Fault::access_denied()),
         }
     }

@@ -50,6 +50,12 @@ impl Operation {
         self.0.min(TABLE.len())
     }
 
+    /// The upload of a browser's form.
+    pub(crate) fn post_object() -> Self {
+        let place = TABLE.iter().position(|row| row.name == "PostObject");
+        place.map_or(Self::OTHER, Self)
+    }
+
     /// How many there are, [`Self::OTHER`] among them.
     pub(crate) const COUNT: usize = TABLE.len() + 1;
 

@@ -10,10 +10,12 @@
 mod answer;
 mod copy;
 mod delete;
+mod form;
 mod headers;
 mod place;
 mod reveal;
 
+pub(crate) use form::{Form, Scanner, post};
 pub(crate) use headers::must_pass;
 
 use crate::fault::Fault;
@@ -48,6 +50,9 @@ pub(crate) async fn pass(
     let asked = asked_headers(call)?;
     if let (Target::Bucket(bucket), "DeleteObjects") = (target, row.name) {
         return delete::delete(call, row, bucket, &asked, seen).await;
+    }
+    if row.name == "PostObject" {
+        return Err(form::no_form());
     }
     let place = Place::find(call, row, target, seen)?;
     let mut headers = headers::choose(&asked, row)?;

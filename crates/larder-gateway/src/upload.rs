@@ -19,11 +19,12 @@ pub(crate) use declared::{CONTENT_MD5, Purpose, has_length, is_checksum, missing
 pub(crate) use flow::Slot;
 
 use crate::fault::Fault;
+use crate::pass::Scanner;
 use bytes::{Bytes, BytesMut};
 use chunked::Chunked;
-use declared::{Declared, Shape};
-use decoder::{Decoder, Framing};
-use flow::Flow;
+use declared::{Declared, Shape, parse_promises};
+use decoder::{Broken, Decoder, Framing};
+use flow::{Flow, frame};
 use futures_util::StreamExt;
 use http::header::EXPECT;
 use http::{HeaderMap, HeaderValue};
@@ -101,6 +102,54 @@ impl Intake {
         body.as_ref().is_some_and(|body| !body.is_end_stream())
     }
 
+    /// How long the body is on the wire, where that is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.wire_len()
+    }
+
+    /// Reads the body's beginning, until `judge` has found in it what it looks for.
+    pub(crate) async fn read_until<T>(
+        &self,
+        judge: impl Fn(&[u8]) -> Result<Option<T>, Fault>,
+    ) -> Result<(T, Bytes), Fault> {
+        let mut body = self.take();
+        let mut read = BytesMut::new();
+        let found = loop {
+            match judge(&read) {
+                Ok(None) => {}
+                Ok(Some(found)) => break Ok(found),
+                Err(fault) => break Err(fault),
+            }
+            match frame(&mut body).await {
+                Ok(Some(bytes)) => read.extend_from_slice(&bytes),
+                Ok(None) => break Err(flow::fault(Broken::Short)),
+                Err(fault) => break Err(fault),
+            }
+        };
+        if let Some(body) = body {
+            self.put(body);
+        }
+        Ok((found?, read.freeze()))
+    }
+
+    /// The file of a form whose beginning has been read: `begun`, and what is still to come.
+    pub(crate) fn file(
+        &self,
+        begun: Bytes,
+        scanner: Scanner,
+        len: u64,
+        headers: &HeaderMap,
+    ) -> Result<Upload, Fault> {
+        check_size(len)?;
+        let promises = parse_promises(headers)?;
+        let decoder = Decoder::new(Framing::Form(Box::new(scanner)), promises, len);
+        let slot = Slot::default();
+        let flow = Flow::new(self.clone(), self.take(), begun, decoder, slot.clone());
+        let bytes = flow.stream(Arc::default()).boxed();
+        let body = RawBody::Stream { len, sha256: None, trailer: None, bytes };
+        Ok(Upload { body, slot, checksum: None })
+    }
+
     fn take(&self) -> Option<Incoming> {
         self.0.as_ref()?.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -119,14 +168,7 @@ impl Intake {
     /// The bytes of an object or of a part, for the origin.
     pub(crate) async fn object(&self, headers: &HeaderMap) -> Result<Upload, Fault> {
         let declared = Declared::parse(headers, self.wire_len(), Purpose::Object)?;
-        if declared.len > MAX_OBJECT_BYTES {
-            return Err(Fault::bad(
-                "EntityTooLarge",
-                "Your proposed upload exceeds the maximum allowed size",
-            )
-            .with("ProposedSize", declared.len.to_string())
-            .with("MaxSizeAllowed", MAX_OBJECT_BYTES.to_string()));
-        }
+        check_size(declared.len)?;
         let (len, trailer) = (declared.len, declared.trailer.clone());
         let sha256 = declared.promises.sha256.map(hex::encode);
         let (flow, slot) = self.begin(declared)?;
@@ -180,8 +222,30 @@ impl Intake {
         };
         let decoder = Decoder::new(framing, declared.promises, declared.len);
         let slot = Slot::default();
-        Ok((Flow::new(self.clone(), self.take(), decoder, slot.clone()), slot))
+        Ok((Flow::new(self.clone(), self.take(), Bytes::new(), decoder, slot.clone()), slot))
     }
+}
+
+impl Upload {
+    /// Of bytes that have all been read, held against what the headers promise of them.
+    pub(crate) fn whole(bytes: Bytes, headers: &HeaderMap) -> Result<Self, Fault> {
+        let promises = parse_promises(headers)?;
+        let mut decoder = Decoder::new(Framing::Plain, promises, bytes.len() as u64);
+        decoder.next(&mut bytes.clone()).map_err(flow::fault)?;
+        decoder.finish().map_err(flow::fault)?;
+        let body = if bytes.is_empty() { RawBody::Empty } else { RawBody::Whole(bytes) };
+        Ok(Self { body, slot: Slot::verified(), checksum: None })
+    }
+}
+
+fn check_size(len: u64) -> Result<(), Fault> {
+    if len <= MAX_OBJECT_BYTES {
+        return Ok(());
+    }
+    let text = "Your proposed upload exceeds the maximum allowed size";
+    Err(Fault::bad("EntityTooLarge", text)
+        .with("ProposedSize", len.to_string())
+        .with("MaxSizeAllowed", MAX_OBJECT_BYTES.to_string()))
 }
 
 /// Room for a body of `len` bytes, which its sender may never send.

@@ -5,6 +5,7 @@ mod gateway {
     mod chunks;
     mod double;
     mod drain;
+    mod forms;
     mod guard;
     mod listing;
     mod objects;

@@ -56,6 +56,8 @@ pub(crate) struct Listen {
     pub(crate) tls: Option<Tls>,
     /// The same S3 on a Unix socket; absolute.
     pub(crate) socket: Option<PathBuf>,
+    /// Whether uploads by browsers' forms are taken.
+    pub(crate) post_policy: bool,
 }
 
 /// The files of the S3 listener's certificate, absolute.

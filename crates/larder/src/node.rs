@@ -159,6 +159,7 @@ impl Node {
                 regions: regions(config),
                 domains: config.listen.domains.clone(),
                 anonymous: config.anonymous,
+                forms: config.listen.post_policy,
                 connections: config.limits.connections as usize,
                 grace: config.limits.grace - closing,
                 clock: Arc::new(WallClock),

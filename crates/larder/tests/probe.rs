@@ -185,8 +185,7 @@ mod probe {
     #[test]
     fn json_says_the_same_and_writes_are_asked_for() {
         let endpoint = Endpoint::start("GIVEN", false);
-        let output =
-            Home::given(&endpoint).run(&["o", "--bucket", "pail", "--write", "--json"], &[]);
+        let output = Home::given(&endpoint).run(&["o", "--bucket", "pail", "--write", "--json"], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let json: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
         assert_eq!(json["bucket"], "pail");

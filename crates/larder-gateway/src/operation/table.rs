@@ -317,6 +317,9 @@ pub(crate) static TABLE: &[Row] = &[
         .brings(Brings::Document)
         .headers(&[Set::Setting]),
     // Buckets: what shows or touches keys.
+    Row { on: On::Bucket, shows: Shows::Names, ..write("PostObject", Post, &[]) }
+        .brings(Brings::Object)
+        .headers(&[Set::Object]),
     Row {
         class: Class::Write,
         needs: Needs::WriteKey,

@@ -78,6 +78,12 @@ impl Declared {
     }
 }
 
+/// The digests among the headers of a body that is not framed.
+pub(super) fn parse_promises(headers: &HeaderMap) -> Result<Promises, Fault> {
+    let checksum = parse_checksum(headers, Purpose::Document, None)?;
+    Ok(Promises { sha256: None, md5: parse_md5(headers)?, checksum })
+}
+
 /// Content-Length is hyper's to check; `wire_len` is what hyper will yield.
 fn parse_length(headers: &HeaderMap, shape: Shape, wire_len: Option<u64>) -> Result<u64, Fault> {
     match shape {

@@ -5,6 +5,7 @@
 
 use super::checks::{Checks, Mismatch, Promises};
 use super::chunked::Chunked;
+use crate::pass::Scanner;
 use bytes::Bytes;
 
 /// Why a body is not what it was said to be.
@@ -30,6 +31,8 @@ pub(crate) enum Framing {
     Plain,
     /// aws-chunked.
     Chunked(Box<Chunked>),
+    /// The file of a form, from its beginning on.
+    Form(Box<Scanner>),
 }
 
 /// The reader of one body.
@@ -52,6 +55,7 @@ impl Decoder {
             Framing::Plain if input.is_empty() => None,
             Framing::Plain => Some(input.split_to(input.len())),
             Framing::Chunked(chunked) => chunked.next(input)?,
+            Framing::Form(scanner) => scanner.next(input),
         };
         if let Some(payload) = &payload {
             self.left = self.left.checked_sub(payload.len() as u64).ok_or(Broken::Long)?;
@@ -65,6 +69,8 @@ impl Decoder {
         let trailer = match self.framing {
             Framing::Plain => None,
             Framing::Chunked(chunked) => chunked.finish()?,
+            Framing::Form(scanner) if scanner.has_ended() => None,
+            Framing::Form(_) => return Err(Broken::Short),
         };
         if self.left > 0 {
             return Err(Broken::Short);

@@ -34,6 +34,11 @@ enum End {
 }
 
 impl Slot {
+    /// Of a body that has been verified already.
+    pub(super) fn verified() -> Self {
+        Self(Arc::new(Mutex::new(End::Verified)))
+    }
+
     fn set(&self, end: End) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = end;
     }
@@ -72,10 +77,11 @@ impl Flow {
     pub(super) fn new(
         intake: Intake,
         body: Option<Incoming>,
+        input: Bytes,
         decoder: Decoder,
         slot: Slot,
     ) -> Self {
-        Self { intake, body, input: Bytes::new(), decoder: Some(decoder), slot, trailer: None }
+        Self { intake, body, input, decoder: Some(decoder), slot, trailer: None }
     }
 
     /// All of a short body, and its trailer.
@@ -128,23 +134,13 @@ impl Flow {
                 Ok(None) => {}
                 Err(broken) => return Err(fault(broken)),
             }
-            let Some(body) = &mut self.body else {
-                if let Some(decoder) = self.decoder.take() {
-                    self.trailer = decoder.finish().map_err(fault)?;
-                }
-                return Ok(None);
-            };
-            match timeout(STALL, body.frame()).await {
-                Ok(Some(Ok(frame))) => self.input = frame.into_data().unwrap_or_default(),
-                Ok(None) => self.body = None,
-                // The client went away, or broke HTTP's own framing.
-                Ok(Some(Err(_))) => {
-                    self.body = None;
-                    return Err(fault(Broken::Short).close());
-                }
-                Err(_) => {
-                    self.body = None;
-                    return Err(stalled());
+            match frame(&mut self.body).await? {
+                Some(bytes) => self.input = bytes,
+                None => {
+                    if let Some(decoder) = self.decoder.take() {
+                        self.trailer = decoder.finish().map_err(fault)?;
+                    }
+                    return Ok(None);
                 }
             }
         }
@@ -159,8 +155,25 @@ impl Drop for Flow {
     }
 }
 
+/// The next bytes of a body; `None` at its end. A client that stalls or goes away loses its body.
+pub(super) async fn frame(body: &mut Option<Incoming>) -> Result<Option<Bytes>, Fault> {
+    let Some(incoming) = body else { return Ok(None) };
+    let fault = match timeout(STALL, incoming.frame()).await {
+        Ok(Some(Ok(frame))) => return Ok(Some(frame.into_data().unwrap_or_default())),
+        Ok(None) => {
+            *body = None;
+            return Ok(None);
+        }
+        // The client went away, or broke HTTP's own framing.
+        Ok(Some(Err(_))) => fault(Broken::Short).close(),
+        Err(_) => stalled(),
+    };
+    *body = None;
+    Err(fault)
+}
+
 /// A broken body as S3 tells it.
-fn fault(broken: Broken) -> Fault {
+pub(super) fn fault(broken: Broken) -> Fault {
     match broken {
         Broken::Framing(what) => {
             Fault::bad("InvalidRequest", format!("The body is not valid aws-chunked: {what}"))

@@ -48,6 +48,7 @@ pub(crate) struct Setup {
     pub(crate) double: Double,
     pub(crate) rules: Rules,
     pub(crate) anonymous: bool,
+    pub(crate) forms: bool,
     pub(crate) connections: usize,
     pub(crate) grace: Duration,
     pub(crate) tls: Option<Tls>,
@@ -69,7 +70,7 @@ impl Default for Setup {
             &[(KEY, "data"), (KEY, "every")],
         );
         let grace = Duration::from_secs(10);
-        Self { double, rules, anonymous: false, connections: 100, grace, tls: None }
+        Self { double, rules, anonymous: false, forms: false, connections: 100, grace, tls: None }
     }
 }
 
@@ -132,6 +133,7 @@ impl Node {
             regions: vec!["us-east-1".to_owned(), "cn-hangzhou".to_owned()],
             domains: vec!["s3.local".to_owned()],
             anonymous: setup.anonymous,
+            forms: setup.forms,
             connections: setup.connections,
             grace: setup.grace,
             clock: Arc::new(Wall),

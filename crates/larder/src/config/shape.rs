@@ -35,6 +35,7 @@ pub(crate) struct ListenShape {
     pub(crate) regions: Option<Vec<String>>,
     pub(crate) tls: Option<TlsShape>,
     pub(crate) socket: Option<String>,
+    pub(crate) post_policy: Option<bool>,
 }
 
 /// `listen.tls`

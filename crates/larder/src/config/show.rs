@@ -39,6 +39,7 @@ impl Config {
                     .as_ref()
                     .map(|tls| TlsShape { cert: path_text(&tls.cert), key: path_text(&tls.key) }),
                 socket: self.listen.socket.as_deref().and_then(path_text),
+                post_policy: Some(self.listen.post_policy),
             },
             limits: LimitsShape {
                 memory: Some(Size(self.limits.memory_bytes)),

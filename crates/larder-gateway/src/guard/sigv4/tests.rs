@@ -192,7 +192,8 @@ impl Judges {
         let regions = vec!["us-east-1".to_owned(), "cn-hangzhou".to_owned()];
         let domains = Domains::new(&["s3.local".to_owned()]);
         let clock = Arc::new(Held);
-        let guard = Guard { regions, anonymous: false, domains: domains.clone(), clock };
+        let guard =
+            Guard { regions, anonymous: false, forms: false, domains: domains.clone(), clock };
         Self { guard, service: signature_check(Witness, domains, keys.clone()), keys }
     }
 

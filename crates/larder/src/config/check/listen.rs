@@ -23,7 +23,8 @@ impl Check<'_> {
         let regions = self.words("regions", shape.regions.as_deref(), "a region", valid_region);
         let tls = shape.tls.as_ref().and_then(|tls| self.tls(tls));
         let socket = shape.socket.as_deref().map(|path| self.socket(path));
-        Some(Listen { s3: s3?, admin: admin?, domains, regions, tls, socket })
+        let post_policy = shape.post_policy.unwrap_or(false);
+        Some(Listen { s3: s3?, admin: admin?, domains, regions, tls, socket, post_policy })
     }
 
     fn socket(&mut self, path: &str) -> PathBuf {
