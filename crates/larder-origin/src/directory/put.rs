@@ -6,7 +6,7 @@ use super::checksum::Stated;
 use super::key::{self, PRIVATE, Stamp};
 use super::open::{absent, visible};
 use super::sidecar::{self, StoredHeaders};
-use super::temp::{NotReceived, Received, Temp, receive};
+use super::temp::{NotReceived, Received, Temp, receive, sync_folder_of};
 use super::walk::holds_object;
 use super::{DirectoryOrigin, Inner, blocking, failed, no_such_bucket, refused};
 use crate::metrics::Operation;
@@ -179,6 +179,9 @@ impl DirectoryOrigin {
 
 impl Inner {
     /// As [`DirectoryOrigin::commit`]. Blocking.
+    ///
+    /// The disk is waited for outside of the lock: before, for what belongs to the object, which
+    /// nobody reads as long as there is no such file; after, for the object's name.
     pub(super) fn commit(
         &self,
         bucket: &Path,
@@ -187,8 +190,33 @@ impl Inner {
         stored: &StoredHeaders,
         precondition: &Precondition,
     ) -> Result<Stamp, NotCommitted> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        commit(bucket, key, temp, stored, precondition)
+        let refuse = |rule| NotCommitted::Refused(refuse_key(key, rule));
+        let path = key::path(bucket, key.as_str()).map_err(refuse)?;
+        let sealed = Stamp::of(&temp.file.metadata()?);
+        sidecar::store(bucket, key.as_str(), &sealed, stored).map_err(or_no_bucket)?;
+        let done = {
+            let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            commit(bucket, key, &path, temp, precondition)
+        };
+        match done {
+            Ok(new) => {
+                sync_folder_of(&path)?;
+                Ok(new)
+            }
+            Err(error) => {
+                // Best effort: nothing reads it.
+                let _ = sidecar::remove(bucket, key.as_str(), &sealed);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What is written inside of a bucket is missing its folder only when the bucket has gone.
+fn or_no_bucket(error: io::Error) -> NotCommitted {
+    match error.kind() {
+        io::ErrorKind::NotFound => NotCommitted::Refused(no_such_bucket()),
+        _ => NotCommitted::Disk(error),
     }
 }
 
@@ -242,32 +270,26 @@ fn check_body(
 fn commit(
     bucket: &Path,
     key: &ObjectKey,
+    path: &Path,
     temp: Temp,
-    stored: &StoredHeaders,
     precondition: &Precondition,
 ) -> Result<Stamp, NotCommitted> {
     let refuse = |rule| NotCommitted::Refused(refuse_key(key, rule));
     if !absent(fs::symlink_metadata(bucket))?.is_some_and(|found| found.is_dir()) {
         return Err(NotCommitted::Refused(no_such_bucket()));
     }
-    let path = key::path(bucket, key.as_str()).map_err(refuse)?;
-    let old = visible(bucket, &path)?.map(|found| Stamp::of(&found));
+    let old = visible(bucket, path)?.map(|found| Stamp::of(&found));
     check_precondition(precondition, old.as_ref())?;
-    make_folders(bucket, &path, refuse)?;
-    if absent(fs::symlink_metadata(&path))?.is_some_and(|found| found.is_dir()) {
-        if holds_object(bucket, &path, key.as_str().len() + 1)? {
+    make_folders(bucket, path, refuse)?;
+    if absent(fs::symlink_metadata(path))?.is_some_and(|found| found.is_dir()) {
+        if holds_object(bucket, path, key.as_str().len() + 1)? {
             return Err(refuse("other keys begin with it and '/', so it is a folder"));
         }
-        remove_empty_folders(&path)?;
+        remove_empty_folders(path)?;
     }
     let file = temp.file.try_clone()?;
-    let sealed = Stamp::of(&file.metadata()?);
-    sidecar::store(bucket, key.as_str(), &sealed, stored)?;
-    if let Err(error) = temp.rename(&path) {
-        // Best effort: nothing reads it.
-        let _ = sidecar::remove(bucket, key.as_str(), &sealed);
-        return Err(error.into());
-    }
+    temp.show(path).map_err(or_no_bucket)?;
+    // Before the lock is let go: a file that replaces this one changes its times.
     let new = Stamp::of(&file.metadata()?);
     if let Some(old) = old.filter(|old| (old.inode, old.modified) != (new.inode, new.modified)) {
         sidecar::remove(bucket, key.as_str(), &old)?;

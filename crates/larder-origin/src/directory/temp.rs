@@ -7,7 +7,7 @@
 use super::blocking;
 use super::checksum::{Algorithm, Checksum, Hasher};
 use super::key::PRIVATE;
-use super::open::Opened;
+use super::open::{Opened, absent};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use larder_model::ByteRange;
@@ -43,16 +43,25 @@ impl Temp {
         seal(&self.file)
     }
 
-    /// Makes it durable under its final name. Blocking.
-    pub(super) fn rename(mut self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.path, to)?;
-        self.kept = true;
-        match to.parent() {
-            // The rename itself is on the disk once the folder is.
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
+    /// Gives it its final name, durably. Blocking.
+    pub(super) fn rename(self, to: &Path) -> io::Result<()> {
+        self.show(to)?;
+        sync_folder_of(to)
     }
+
+    /// Gives it its final name. It is durable once [`sync_folder_of`] has come back. Blocking.
+    pub(super) fn show(mut self, as_file: &Path) -> io::Result<()> {
+        fs::rename(&self.path, as_file)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+/// Waits until the disk has what became of the file's name. A folder that has gone was emptied by
+/// somebody else, later. Blocking.
+pub(super) fn sync_folder_of(file: &Path) -> io::Result<()> {
+    let folder = file.parent().map(File::open).map(absent).transpose()?;
+    folder.flatten().map_or(Ok(()), |folder| folder.sync_all())
 }
 
 /// Makes the bytes durable, and the file's times its own.
