@@ -9,7 +9,7 @@ use super::entry::{Entry, EntryKey};
 use super::residents::Residents;
 use crate::metrics::{Cause, PoolMetrics};
 use foyer::{
-    BlockEngineConfig, Device, Engine, EngineBuildContext, EngineConfig, Error, ErrorKind,
+    Age, BlockEngineConfig, Device, Engine, EngineBuildContext, EngineConfig, Error, ErrorKind,
     HybridCacheProperties, Load, PieceRef, StorageFilterResult,
 };
 use futures_util::FutureExt;
@@ -99,7 +99,10 @@ impl Engine<EntryKey, Entry, Properties> for Guard {
         let metrics = self.metrics.clone();
         async move {
             match loading.await {
-                Ok(Load::Entry { key, value: Entry::Raw(sealed), populated }) => {
+                Ok(Load::Entry { key, value: Entry::Raw(sealed), mut populated }) => {
+                    // What foyer has just read it takes for young, and would not write again when
+                    // its region is reclaimed.
+                    populated.age = Age::Fresh;
                     match open(hash, key, sealed, &budget) {
                         Ok(block) => Ok(Load::Entry { key, value: Entry::Open(block), populated }),
                         Err(error) => {

@@ -281,6 +281,30 @@ async fn residents_survive_the_churn_of_others_in_the_same_pool_and_a_restart_af
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn residents_that_were_read_into_memory_survive_the_reclaiming_of_their_region() {
+    let len = 60 * KIB;
+    let bench = Bench::new(16 << 20, 32 << 20, 64 * KIB);
+    let pool = bench.open().await;
+    let device = bench.layout().region * bench.layout().regions;
+    let churn = 4 * device / stored_bytes(len);
+    let mut quiet = Vec::new();
+    for first in (0..churn).step_by(100) {
+        store_all(&pool, first..first + 100, len).await;
+        // Few in each region, so that every reclaim meets some.
+        let stays = if quiet.len() < 200 { 10 } else { 0 };
+        quiet.extend(first..first + stays);
+        (first + stays..first + 100).for_each(|number| pool.remove(key(number)));
+        // In memory they are copies of what was read, all the while.
+        pool.cache.memory().evict_all();
+        assert_eq!(missing(&pool, quiet.iter().copied(), len).await, [0; 0]);
+    }
+    assert!(pool.disk.as_ref().unwrap().rewrite.bytes() > 0, "their region was never reclaimed");
+    pool.cache.memory().evict_all();
+    assert_eq!(missing(&pool, quiet.into_iter(), len).await, [0; 0]);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_share_is_never_squeezed_out_while_blocks_are_replaced() {
     let bench = Bench::new(0, 48 << 20, 256 * KIB);
     let pool = bench.open().await;
