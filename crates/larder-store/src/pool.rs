@@ -5,30 +5,39 @@
 
 mod confirm;
 mod entry;
+#[cfg(test)]
+mod faults;
 mod guard;
+pub(crate) mod health;
 pub(crate) mod layout;
+mod life;
+mod overflow;
+mod probe;
 mod residents;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::error::StoreError;
 use crate::metrics::{Cause, PoolMetrics};
 use confirm::{Fate, Pending};
 use entry::{Entry, EntryKey, KeyHash};
 use foyer::{
-    BlockEngineConfig, DeviceBuilder, ErrorKind, FifoConfig, FifoPicker, FsDeviceBuilder,
-    HybridCache, HybridCacheBuilder, HybridCachePolicy, InvalidRatioPicker, PsyncIoEngineConfig,
-    RecoverMode, S3FifoConfig, Source, Spawner, StorageFilter,
+    BlockEngineConfig, DeviceBuilder, Engine, ErrorKind, FifoConfig, FifoPicker, FsDeviceBuilder,
+    HybridCache, HybridCacheBuilder, HybridCachePolicy, InvalidRatioPicker, S3FifoConfig, Source,
+    Spawner, StorageFilter,
 };
-use guard::{GuardConfig, Inner};
+use guard::{Guard, Guarded};
+use health::Health;
 use larder_model::{Block, BlockKey, Budget, Load, PoolSpec, Stored, Tier};
 use layout::{CLEAN_REGIONS, Layout, stored_bytes};
+use life::Blocks;
 use residents::Residents;
-use rewrite::Rewrite;
+use rewrite::{Rewrite, Rewriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -36,6 +45,8 @@ use tokio::time::timeout;
 
 /// How long a write waits for its turn. After that the device is too slow for what is asked of it.
 const TURN: Duration = Duration::from_secs(10);
+/// How long a read may take before the origin is asked instead.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a write is handed to foyer that foyer dropped, its buffer being full of rewrites.
 const TRIES: u32 = 3;
 /// A region of which this share is removed blocks is reclaimed before the oldest one: reclaiming a
@@ -44,6 +55,10 @@ const INVALID_SHARE: f64 = 0.25;
 /// Bytes that may be being read from the SSD at once, and bounds on the number of reads.
 const READ_BYTES: u64 = 256 << 20;
 const READS: (u64, u64) = (8, 64);
+/// How long the writes that are out are waited for when the pool is closed.
+const CLOSING: Duration = Duration::from_secs(4);
+/// Regions that are read at once when the pool is opened.
+const RECOVERIES: usize = 32;
 const PAGE: u64 = 4096;
 
 /// One pool of the store.
@@ -57,7 +72,7 @@ pub(crate) struct Pool {
 
 /// The SSD side of a pool.
 struct Disk {
-    engine: Inner,
+    guard: Arc<Guard>,
     layout: Layout,
     /// The window of unconfirmed writes, in pages.
     window: Arc<Semaphore>,
@@ -67,6 +82,8 @@ struct Disk {
     rewritten: AtomicU64,
     announce: Mutex<Option<mpsc::Sender<Pending>>>,
     confirmer: Mutex<Option<JoinHandle<()>>>,
+    health: Arc<Health>,
+    watch: JoinHandle<()>,
 }
 
 impl Pool {
@@ -91,30 +108,23 @@ impl Pool {
             let cache = cache.map_err(failed)?;
             return Ok(Arc::new(Self { spec, cache, residents, metrics, disk: None }));
         };
-        let opened = Arc::new(OnceLock::new());
+        let health = Health::new(&spec.name, folder, metrics.clone());
         let rewrite =
-            Rewrite::new(residents.clone(), budget.clone(), metrics.clone(), opened.clone());
-        let guard = GuardConfig {
-            blocks: blocks(folder, direct, layout, rewrite.clone()).map_err(failed)?,
-            opened: opened.clone(),
-            residents: residents.clone(),
-            budget,
-            metrics: metrics.clone(),
-        };
+            Rewrite::new(residents.clone(), budget.clone(), metrics.clone(), health.clone());
+        let (of, path) = (rewrite.clone(), folder.to_owned());
+        let recipe = move |signs| blocks(&path, direct, layout, of.during(signs));
+        let recipe = Box::new(recipe);
+        let counters = metrics.clone();
+        let guard = Guard::open(recipe, residents.clone(), budget, counters, health.clone());
+        let guard = guard.await.map_err(failed)?;
         let cache = memory
             .storage()
             .with_spawner(spawner.clone())
-            .with_io_engine_config(PsyncIoEngineConfig::new())
-            .with_engine_config(guard)
-            .with_recover_mode(RecoverMode::Quiet)
+            .with_engine_config(Guarded(guard.clone()))
             .build()
             .await
             .map_err(failed)?;
-        let engine = opened
-            .get()
-            .cloned()
-            .ok_or_else(|| failed(foyer::Error::new(ErrorKind::Config, "foyer built no engine")))?;
-        let disk = Some(Disk::new(engine, layout, rewrite.clone(), &spec));
+        let disk = Some(Disk::new(guard, layout, rewrite.clone(), health, &spec));
         let pool = Arc::new(Self { spec, cache, residents, metrics, disk });
         rewrite.bind(&pool);
         Ok(pool)
@@ -129,9 +139,22 @@ impl Pool {
             return Load::Hit(block, Tier::Memory);
         }
         let Some(disk) = &self.disk else { return Load::Miss };
-        // Closed never: nobody closes this semaphore.
-        let Ok(_read) = disk.reads.acquire().await else { return Load::Miss };
-        let found = self.cache.get(&EntryKey(key)).await;
+        if !disk.health.may_read() {
+            self.metrics.count(Cause::Down);
+            return Load::Failed;
+        }
+        // The wait for a turn counts: behind reads that hang there is none.
+        let found = timeout(READ_PATIENCE, async {
+            // Closed never: nobody closes this semaphore.
+            let _read = disk.reads.acquire().await;
+            self.cache.get(&EntryKey(key)).await
+        });
+        let Ok(found) = found.await else {
+            self.metrics.count(Cause::Timeout);
+            disk.health.timed_out();
+            tracing::warn!(pool = %self.spec.name, %key, "a read from the SSD took too long");
+            return Load::Failed;
+        };
         match found {
             Ok(None) => Load::Miss,
             Ok(Some(entry)) => match entry.value().block() {
@@ -141,17 +164,24 @@ impl Pool {
                 }
                 _ => {
                     self.metrics.count(Cause::Corrupt);
+                    disk.health.corrupt();
                     self.remove(key);
                     Load::Corrupt
                 }
             },
             Err(error) if error.kind() == ErrorKind::ChecksumMismatch => {
                 tracing::warn!(pool = %self.spec.name, %key, %error, "a block on the SSD is corrupt");
+                disk.health.corrupt();
                 self.remove(key);
                 Load::Corrupt
             }
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                self.metrics.count(Cause::Down);
+                Load::Failed
+            }
             Err(error) => {
                 tracing::warn!(pool = %self.spec.name, %key, %error, "cannot read from the SSD");
+                disk.health.failed();
                 Load::Failed
             }
         }
@@ -170,8 +200,11 @@ impl Pool {
             self.residents.add(hash, bytes);
             return Stored::Kept;
         };
-        if self.residents.contains(hash) && disk.engine.may_contains(hash) {
+        if self.residents.contains(hash) && disk.guard.may_contains(hash) {
             return Stored::Kept;
+        }
+        if !disk.health.may_write() {
+            return self.dropped(Cause::Down);
         }
         if self.residents.bytes() + bytes > self.spec.disk_bytes + self.spec.disk_bytes / 8 {
             return self.dropped(Cause::Full);
@@ -182,27 +215,48 @@ impl Pool {
             disk.wait_for_reclaim().await;
             Some(room)
         });
-        let Ok(Some(room)) = turn.await else { return self.dropped(Cause::Timeout) };
-        let (room, mut fate) = (Arc::new(room), Fate::Dropped);
+        let Ok(Some(room)) = turn.await else {
+            disk.health.suspect();
+            return self.dropped(Cause::Timeout);
+        };
+        let removals = self.residents.removals(hash);
         self.residents.add(hash, bytes);
+        let (room, mut overflown, mut fate) = (Arc::new(room), true, None);
         for _ in 0..TRIES {
+            let overflows = disk.guard.overflows();
             let Some(announce) = disk.announcer() else { break };
             self.cache.storage().enqueue(entry.piece(), true);
             let (tell, told) = oneshot::channel();
             let pending = Pending { key, fate: tell, _room: room.clone() };
             let sent = announce.send(pending).await;
-            fate = if sent.is_ok() { told.await.unwrap_or(fate) } else { fate };
-            if fate != Fate::Dropped || !self.residents.contains(hash) {
+            fate = if sent.is_ok() { told.await.ok() } else { None };
+            overflown = disk.guard.overflows() != overflows;
+            if fate != Some(Fate::Dropped) || !overflown || !self.residents.contains(hash) {
                 break;
             }
         }
-        let cause = match fate {
-            Fate::Written => return Stored::Kept,
-            Fate::Dropped => Cause::Dropped,
-            Fate::TimedOut => Cause::Timeout,
-        };
-        // Removed meanwhile: that is no loss.
-        if self.residents.remove(hash) { self.dropped(cause) } else { Stored::Dropped }
+        if fate == Some(Fate::Written) {
+            return Stored::Kept;
+        }
+        // Removed meanwhile: that is no loss, and would explain why it is not there.
+        let there = self.residents.remove(hash);
+        let untouched = self.residents.removals(hash) == removals.wrapping_add(1);
+        match fate {
+            _ if !there => Stored::Dropped,
+            None => self.dropped(Cause::Down),
+            Some(Fate::TimedOut) => {
+                disk.health.write_failed();
+                self.dropped(Cause::Timeout)
+            }
+            Some(_) => {
+                if overflown || !untouched {
+                    disk.health.suspect();
+                } else {
+                    disk.health.write_failed();
+                }
+                self.dropped(Cause::Dropped)
+            }
+        }
     }
 
     /// Hands a resident whose region is being reclaimed to foyer as if it were new. Leaves the
@@ -257,12 +311,20 @@ impl Pool {
     /// Waits for the writes that are out and closes foyer.
     pub(crate) async fn close(&self) {
         if let Some(disk) = &self.disk {
+            disk.watch.abort();
             disk.announce.lock().unwrap_or_else(PoisonError::into_inner).take();
             let confirmer = disk.confirmer.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(confirmer) = confirmer
-                && let Err(error) = confirmer.await
-            {
-                tracing::error!(pool = %self.spec.name, %error, "the confirmation of writes failed");
+            if let Some(mut confirmer) = confirmer {
+                match timeout(CLOSING, &mut confirmer).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::error!(pool = %self.spec.name, %error, "the confirmation of writes failed");
+                    }
+                    Err(_) => {
+                        confirmer.abort();
+                        tracing::warn!(pool = %self.spec.name, "writes to the SSD are left behind");
+                    }
+                }
             }
         }
         if let Err(error) = self.cache.close().await {
@@ -272,19 +334,28 @@ impl Pool {
 }
 
 impl Disk {
-    fn new(engine: Inner, layout: Layout, rewrite: Rewrite, spec: &PoolSpec) -> Self {
+    fn new(
+        guard: Arc<Guard>,
+        layout: Layout,
+        rewrite: Rewrite,
+        health: Arc<Health>,
+        spec: &PoolSpec,
+    ) -> Self {
         let (announce, announced) = confirm::channel();
-        let confirmer = tokio::spawn(confirm::confirm(engine.clone(), announced));
+        let confirming = confirm::confirm(guard.clone(), health.clone(), announced);
+        let watching = watch::watch(health.clone(), guard.clone(), layout.region);
         let reads = READ_BYTES / u64::from(spec.max_block_bytes.max(1));
         Self {
-            engine,
+            guard,
             layout,
             window: Arc::new(Semaphore::new((layout.window / PAGE) as usize)),
             reads: Semaphore::new(reads.clamp(READS.0, READS.1) as usize),
             rewrite,
             rewritten: AtomicU64::new(0),
             announce: Mutex::new(Some(announce)),
-            confirmer: Mutex::new(Some(confirmer)),
+            confirmer: Mutex::new(Some(tokio::spawn(confirming))),
+            watch: tokio::spawn(watching),
+            health,
         }
     }
 
@@ -301,7 +372,7 @@ impl Disk {
             if told - self.rewritten.load(Ordering::Acquire).min(told) <= self.layout.region {
                 return;
             }
-            self.engine.wait().await;
+            self.guard.wait().await;
             self.rewritten.fetch_max(told, Ordering::AcqRel);
         }
     }
@@ -336,8 +407,8 @@ fn blocks(
     folder: &Path,
     direct: bool,
     layout: Layout,
-    rewrite: Rewrite,
-) -> foyer::Result<BlockEngineConfig<EntryKey, Entry, foyer::HybridCacheProperties>> {
+    rewriter: Rewriter,
+) -> foyer::Result<Blocks> {
     let device = FsDeviceBuilder::new(folder)
         .with_capacity((layout.regions * layout.region) as usize)
         .with_direct(direct)
@@ -348,11 +419,12 @@ fn blocks(
         // The window before it is the bound; this one would drop.
         .with_submit_queue_size_threshold(usize::MAX)
         .with_clean_block_threshold(CLEAN_REGIONS)
+        .with_recover_concurrency(RECOVERIES)
         .with_eviction_pickers(vec![
             Box::new(InvalidRatioPicker::new(INVALID_SHARE)),
             Box::new(FifoPicker::default()),
         ])
-        .with_reinsertion_filter(StorageFilter::new().with_condition(rewrite))
+        .with_reinsertion_filter(StorageFilter::new().with_condition(rewriter))
         // Keys are immutable: a removed block that comes back after a restart is the same bytes,
         // and nobody adopts it.
         .with_tombstone_log(false))

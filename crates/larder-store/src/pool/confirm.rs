@@ -4,7 +4,9 @@
 //! Invariant: a block is confirmed only when foyer's index points to it on the device; the queue
 //! before the device does not count.
 
-use super::guard::Inner;
+use super::guard::Guard;
+use super::health::Health;
+use foyer::Engine;
 use larder_model::BlockKey;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +19,9 @@ const QUEUE: usize = 4096;
 /// How often the index is looked at while writes are out. foyer's `wait` also waits for the
 /// reclaiming of regions, which may take far longer than the write itself.
 const LOOK: Duration = Duration::from_millis(1);
-/// A device that has not finished a write after this long is taken for dead.
+/// A device that has not finished a write after this long is probed.
+const SLOW: Duration = Duration::from_secs(5);
+/// One that has not after this long is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a write ended.
@@ -45,7 +49,11 @@ pub(crate) fn channel() -> (mpsc::Sender<Pending>, mpsc::Receiver<Pending>) {
 }
 
 /// Tells each write its fate, until all senders are gone and nothing is out.
-pub(crate) async fn confirm(engine: Inner, mut announced: mpsc::Receiver<Pending>) {
+pub(crate) async fn confirm(
+    guard: Arc<Guard>,
+    health: Arc<Health>,
+    mut announced: mpsc::Receiver<Pending>,
+) {
     let mut out = VecDeque::new();
     while let Some(pending) = announced.recv().await {
         out.push_back(pending);
@@ -53,15 +61,18 @@ pub(crate) async fn confirm(engine: Inner, mut announced: mpsc::Receiver<Pending
             while let Ok(pending) = announced.try_recv() {
                 out.push_back(pending);
             }
-            round(&engine, &mut out).await;
+            round(&guard, &health, &mut out).await;
         }
     }
 }
 
 /// Settles all that is out now.
-async fn round(engine: &Inner, out: &mut VecDeque<Pending>) {
-    let written = |pending: &Pending| engine.may_contains(pending.key.hash64());
-    let mut flushed = engine.wait();
+async fn round(guard: &Guard, health: &Health, out: &mut VecDeque<Pending>) {
+    let written = |pending: &Pending| guard.may_contains(pending.key.hash64());
+    let mut flushed = guard.wait();
+    let slow = sleep(SLOW);
+    tokio::pin!(slow);
+    let mut probed = false;
     let patience = sleep(PATIENCE);
     tokio::pin!(patience);
     let mut look = interval(LOOK);
@@ -71,6 +82,11 @@ async fn round(engine: &Inner, out: &mut VecDeque<Pending>) {
             biased;
             () = &mut flushed => Some(Fate::Dropped),
             () = &mut patience => Some(Fate::TimedOut),
+            () = &mut slow, if !probed => {
+                probed = true;
+                health.suspect();
+                None
+            }
             _ = look.tick() => None,
         };
         // foyer writes in the order of submission, so the first that is missing hides no others

@@ -6,11 +6,27 @@
 
 use super::entry::KeyHash;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The resident set of one pool. Cloning shares it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Residents(Arc<RwLock<Set>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Residents(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    set: RwLock<Set>,
+    removals: [AtomicU32; STRIPES],
+}
+
+const STRIPES: usize = 1024;
+
+impl Default for Residents {
+    fn default() -> Self {
+        let removals = std::array::from_fn(|_| AtomicU32::new(0));
+        Self(Arc::new(Shared { set: RwLock::default(), removals }))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Set {
@@ -24,11 +40,11 @@ struct Set {
 
 impl Residents {
     fn read(&self) -> RwLockReadGuard<'_, Set> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.set.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Set> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.set.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a block that takes `bytes` on the SSD.
@@ -48,8 +64,14 @@ impl Residents {
         set.declared = true;
     }
 
+    /// How often a block was taken out, of those that share a stripe with this one.
+    pub(crate) fn removals(&self, hash: u64) -> u32 {
+        self.0.removals[hash as usize % STRIPES].load(Ordering::Acquire)
+    }
+
     /// Takes a block out; tells whether it was in.
     pub(crate) fn remove(&self, hash: u64) -> bool {
+        self.0.removals[hash as usize % STRIPES].fetch_add(1, Ordering::AcqRel);
         let mut set = self.write();
         let before = set.sizes.remove(&hash);
         set.bytes -= before.unwrap_or(0);
@@ -75,6 +97,16 @@ impl Residents {
             *size = bytes;
             set.bytes += bytes;
         }
+    }
+
+    /// Takes out all of which `there` is false; tells how many. Holds no lock meanwhile.
+    pub(crate) fn drop_unless(&self, there: impl Fn(u64) -> bool) -> u64 {
+        let hashes: Vec<u64> = self.read().sizes.keys().copied().collect();
+        let mut dropped = 0;
+        for hash in hashes.into_iter().filter(|hash| !there(*hash)) {
+            dropped += u64::from(self.remove(hash));
+        }
+        dropped
     }
 
     /// Bytes on the SSD of those whose size is known.
@@ -107,8 +139,19 @@ mod tests {
         residents.learn(1, 4096);
         residents.learn(3, 4096);
         assert_eq!(residents.bytes(), 12288);
+        let removals = residents.removals(2);
         assert!(residents.remove(2));
         assert!(!residents.remove(2));
+        assert_eq!(residents.removals(2), removals + 2);
         assert_eq!(residents.bytes(), 8192);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_dropped() {
+        let residents = Residents::default();
+        (0..10).for_each(|hash| residents.add(hash, 4096));
+        assert_eq!(residents.drop_unless(|hash| hash < 4), 6);
+        assert!(residents.contains(3) && !residents.contains(4));
+        assert_eq!(residents.bytes(), 4 * 4096);
     }
 }

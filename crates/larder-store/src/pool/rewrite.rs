@@ -6,7 +6,9 @@
 //! the first reinserted entry would be lost. Written as new, the numbers of a region only rise.
 
 use super::entry::Entry;
-use super::guard::{Inner, open};
+use super::guard::open;
+use super::health::Health;
+use super::life::Signs;
 use super::residents::Residents;
 use super::{PAGE, Pool};
 use crate::metrics::{Cause, PoolMetrics};
@@ -17,8 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-/// foyer asks this for each entry of a region that it is about to reclaim.
+/// How often a reclaim that must not go on looks whether its engine has ended.
+const HOLD: Duration = Duration::from_millis(20);
+
+/// What all lives of a pool's engine share of it.
 #[derive(Clone)]
 pub(crate) struct Rewrite(Arc<Shared>);
 
@@ -26,10 +32,9 @@ struct Shared {
     residents: Residents,
     budget: Budget,
     metrics: PoolMetrics,
+    health: Arc<Health>,
     /// The pool, which owns the engine, which owns this.
     pool: OnceLock<Weak<Pool>>,
-    /// foyer's engine, filled in while it is built.
-    engine: Arc<OnceLock<Inner>>,
     bytes: AtomicU64,
 }
 
@@ -38,10 +43,10 @@ impl Rewrite {
         residents: Residents,
         budget: Budget,
         metrics: PoolMetrics,
-        engine: Arc<OnceLock<Inner>>,
+        health: Arc<Health>,
     ) -> Self {
         let (pool, bytes) = (OnceLock::new(), AtomicU64::new(0));
-        Self(Arc::new(Shared { residents, budget, metrics, pool, engine, bytes }))
+        Self(Arc::new(Shared { residents, budget, metrics, health, pool, bytes }))
     }
 
     /// Names the pool that writes.
@@ -54,30 +59,54 @@ impl Rewrite {
         self.0.bytes.load(Ordering::Acquire)
     }
 
+    /// For one life of the engine.
+    pub(crate) fn during(&self, signs: Arc<Signs>) -> Rewriter {
+        Rewriter { rewrite: self.clone(), signs }
+    }
+}
+
+/// foyer asks this for each entry of a region that it is about to reclaim.
+pub(crate) struct Rewriter {
+    rewrite: Rewrite,
+    signs: Arc<Signs>,
+}
+
+impl Rewriter {
     /// Reads the block under `hash` from the region that is being reclaimed.
     ///
     /// Blocks the thread: foyer's question is synchronous, and the answer must come before the
-    /// region is gone. The threads are the store's own, never those that serve requests.
+    /// region is gone. The threads are the engine's own, never those that serve requests.
     fn read(&self, hash: u64) -> Found {
-        let Some(engine) = self.0.engine.get() else { return Found::Failed };
+        let Some(engine) = self.signs.engine() else { return Found::Ended };
         if !engine.may_contains(hash) {
             return Found::Nothing;
         }
         match block_on(engine.load(hash)) {
             Ok(Load::Entry { key, value: Entry::Raw(sealed), .. }) => {
-                open(hash, key, sealed, &self.0.budget).map_or(Found::Corrupt, Found::Block)
+                let budget = &self.rewrite.0.budget;
+                open(hash, key, sealed, budget).map_or(Found::Corrupt, Found::Block)
             }
+            _ if self.signs.retired() => Found::Ended,
             Ok(_) => Found::Corrupt,
             Err(_) => Found::Failed,
         }
     }
+
+    /// Holds the reclaim while nothing can be written again: after the last entry foyer would wipe
+    /// the region. When the engine has ended, it cannot.
+    fn hold(&self) {
+        while self.rewrite.0.health.broken() && !self.signs.retired() {
+            thread::park_timeout(HOLD);
+        }
+    }
 }
 
-impl StorageFilterCondition for Rewrite {
-    /// Admits (foyer reinserts by itself) only what cannot be written again as new: while the pool
-    /// is being opened, and when the read failed.
+impl StorageFilterCondition for Rewriter {
+    /// Admits (foyer reinserts by itself) only what cannot be written again as new, while the pool
+    /// is being opened.
     fn filter(&self, _: &Arc<Statistics>, hash: u64, entry_bytes: usize) -> StorageFilterResult {
-        let Shared { residents, metrics, pool, bytes, .. } = &*self.0;
+        let Shared { residents, metrics, health, pool, bytes, .. } = &*self.rewrite.0;
+        self.hold();
         if !residents.wants(hash) {
             return StorageFilterResult::Reject;
         }
@@ -90,19 +119,21 @@ impl StorageFilterCondition for Rewrite {
                 residents.learn(hash, entry_bytes);
                 bytes.fetch_add(entry_bytes, Ordering::AcqRel);
                 pool.write_again(block);
-                StorageFilterResult::Reject
+                // It may have been refused, and this have been the last.
+                self.hold();
             }
-            Found::Nothing => StorageFilterResult::Reject,
+            Found::Nothing | Found::Ended => {}
             Found::Corrupt => {
                 metrics.count(Cause::Corrupt);
-                StorageFilterResult::Reject
+                health.corrupt();
             }
             Found::Failed => {
                 metrics.count(Cause::Io);
-                bytes.fetch_add(entry_bytes, Ordering::AcqRel);
-                StorageFilterResult::Admit
+                health.failed();
+                self.hold();
             }
         }
+        StorageFilterResult::Reject
     }
 }
 
@@ -113,11 +144,13 @@ enum Found {
     Nothing,
     Corrupt,
     Failed,
+    /// The engine has ended.
+    Ended,
 }
 
-impl fmt::Debug for Rewrite {
+impl fmt::Debug for Rewriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rewrite").field("bytes", &self.bytes()).finish_non_exhaustive()
+        f.debug_struct("Rewriter").field("bytes", &self.rewrite.bytes()).finish_non_exhaustive()
     }
 }
 
