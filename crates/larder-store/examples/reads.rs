@@ -55,6 +55,7 @@ async fn main() -> Result<(), Failure> {
         );
         let config = StoreConfig {
             path: Some(folder.clone()),
+            reserve: false,
             pools: vec![spec],
             budget: Budget::new(1 << 30),
             registry: prometheus::Registry::new(),

@@ -5,6 +5,7 @@
 use crate::error::StoreError;
 use crate::pool::layout::{Layout, device_bytes};
 use larder_model::{PoolName, PoolSpec};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 /// What this version writes into `format`. Changed whenever the sealed form of a block, the key's
 /// derivation or foyer's layout changes.
 const FORMAT: &str = "larder cache 1";
+/// How foyer's region files are called, before their number.
+const REGION: &str = "foyer-storage-direct-fs-";
 /// Files that may lie in a directory that is otherwise empty.
 const HARMLESS: [&str; 4] = ["lock", "lost+found", "catalog.redb", "catalog.redb.damaged"];
 
@@ -40,8 +43,9 @@ impl Directory {
     }
 
     /// The folder of a pool, made ready for its layout: what was written in regions of another
-    /// length, or lies in regions beyond the last, is given up.
-    pub(crate) fn pool(&self, spec: &PoolSpec) -> Result<PathBuf, StoreError> {
+    /// length, or lies in regions beyond the last, is given up. With `reserve`, all regions take
+    /// their space at once.
+    pub(crate) fn pool(&self, spec: &PoolSpec, reserve: bool) -> Result<PathBuf, StoreError> {
         let folder = self.path.join("pools").join(spec.name.as_str());
         fs::create_dir_all(&folder).map_err(failed(&folder, "cannot create it"))?;
         let Some(layout) = Layout::new(spec) else { return Ok(folder) };
@@ -59,6 +63,9 @@ impl Directory {
         }
         if !same {
             fs::write(&note, said).map_err(failed(&note, "cannot write it"))?;
+        }
+        if reserve {
+            take_space(&spec.name, &folder, layout)?;
         }
         Ok(folder)
     }
@@ -164,13 +171,60 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     }
 }
 
+/// Lets the file system give all regions their space. Those that were made for nothing are removed.
+fn take_space(pool: &PoolName, folder: &Path, layout: Layout) -> Result<(), StoreError> {
+    let missing = missing_bytes(folder, layout);
+    if missing > 0 {
+        return Err(StoreError::NoRoom { path: folder.to_owned(), missing });
+    }
+    let mut made = Vec::new();
+    for number in 0..layout.regions {
+        let path = folder.join(format!("{REGION}{number:08}"));
+        if !path.exists() {
+            made.push(path.clone());
+        }
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(failed(&path, "cannot open it"))?;
+        let none = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(&file, none, 0, layout.region) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                tracing::warn!(
+                    %pool, folder = %folder.display(),
+                    "the file system cannot reserve space: the pool's files grow as they are filled"
+                );
+                return Ok(());
+            }
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                let missing = missing_bytes(folder, layout).max(1);
+                made.iter().for_each(|path| drop(fs::remove_file(path)));
+                return Err(StoreError::NoRoom { path: folder.to_owned(), missing });
+            }
+            Err(error) => return Err(failed(&path, "cannot reserve its space")(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// What the file system lacks for all regions; 0 where it does not say.
+fn missing_bytes(folder: &Path, layout: Layout) -> u64 {
+    match rustix::fs::statvfs(folder) {
+        Ok(stat) if stat.f_blocks > 0 => {
+            let there = used_bytes(folder) + stat.f_bavail * stat.f_frsize;
+            (layout.regions * layout.region).saturating_sub(there)
+        }
+        _ => 0,
+    }
+}
+
 /// The region files in a pool's folder with their numbers, as foyer names them.
 fn regions(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("foyer-storage-direct-fs-"));
+        let number = name.to_str().and_then(|name| name.strip_prefix(REGION));
         if let Some(number) = number.and_then(|number| number.parse().ok()) {
             found.push((number, entry.path()));
         }
@@ -196,7 +250,7 @@ fn failed(path: &Path, what: &'static str) -> impl Fn(io::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use super::{Directory, FORMAT};
+    use super::{Directory, FORMAT, used_bytes};
     use crate::error::StoreError;
     use crate::pool::layout::Layout;
     use larder_model::{PoolName, PoolSpec};
@@ -250,15 +304,39 @@ mod tests {
             max_block_bytes: 1 << 20,
         };
         let small = spec(64 << 20);
-        let folder = directory.pool(&small).unwrap();
+        let folder = directory.pool(&small, false).unwrap();
         let region = |number: u64| folder.join(format!("foyer-storage-direct-fs-{number:08}"));
         let last = Layout::new(&small).unwrap().regions;
         for number in [0, last - 1, last] {
             fs::write(region(number), "x").unwrap();
         }
-        directory.pool(&small).unwrap();
+        directory.pool(&small, false).unwrap();
         assert!(region(0).exists() && region(last - 1).exists() && !region(last).exists());
-        directory.pool(&spec(64 << 30)).unwrap();
+        directory.pool(&spec(64 << 30), false).unwrap();
         assert!(!region(0).exists() && !region(last - 1).exists());
+    }
+
+    #[test]
+    fn reserved_regions_take_their_space_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let spec = |disk_bytes| PoolSpec {
+            name: PoolName::shared(),
+            memory_bytes: 0,
+            disk_bytes,
+            max_block_bytes: 1 << 20,
+        };
+        let small = spec(32 << 20);
+        let layout = Layout::new(&small).unwrap();
+        let folder = directory.pool(&small, true).unwrap();
+        // Twice, since the files are there the second time.
+        for _ in 0..2 {
+            assert!(used_bytes(&folder) >= layout.regions * layout.region);
+            directory.pool(&small, true).unwrap();
+        }
+        let error = directory.pool(&spec(1 << 50), true).unwrap_err();
+        let StoreError::NoRoom { path, missing } = &error else { panic!("{error}") };
+        assert!(*missing > 1 << 49 && *path == folder, "{error}");
+        assert_eq!(used_bytes(&folder), 0, "the regions of before had another length");
     }
 }

@@ -47,6 +47,17 @@ pub enum StoreError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The file system has no room for what is to be reserved.
+    #[error(
+        "cache directory {path}: {missing} bytes are missing for the files of its pool: free them, \
+         lower cache.disk.capacity, or set cache.disk.reserve to false"
+    )]
+    NoRoom {
+        /// The folder of the pool.
+        path: PathBuf,
+        /// How many bytes more it takes.
+        missing: u64,
+    },
     /// The pools ask for an SSD, but there is no directory for one.
     #[error("pool {pool} has {bytes} bytes of SSD, but no cache directory is configured")]
     NoDirectory {

@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct StoreConfig {
     /// The cache directory; without one, every pool is in memory only.
     pub path: Option<PathBuf>,
+    /// Whether to take all that the pools' files may take from the file system at once, so that
+    /// there is always room for a write. Where the file system cannot, a warning says so.
+    pub reserve: bool,
     /// The pools.
     pub pools: Vec<PoolSpec>,
     /// Charged for each block that is read from the SSD. Shared with the engine.
@@ -41,10 +44,11 @@ impl HybridStore {
     ///
     /// # Errors
     ///
-    /// When the directory is another program's, another format's or in use; when files cannot be
+    /// When the directory is another program's, another format's or in use; when there is no room
+    /// for what is to be reserved; when files cannot be
     /// created (the limit of open files must allow for [`crate::region_files`] of each pool).
     pub async fn open(config: StoreConfig) -> Result<Self, StoreError> {
-        let StoreConfig { path, pools: specs, budget, registry } = config;
+        let StoreConfig { path, reserve, pools: specs, budget, registry } = config;
         let metrics = Metrics::new(&registry)?;
         let directory = path.as_deref().map(Directory::open).transpose()?;
         if let Some(directory) = &directory {
@@ -58,7 +62,7 @@ impl HybridStore {
             let folder = match (&directory, spec.disk_bytes) {
                 (_, 0) => None,
                 (None, bytes) => return Err(StoreError::NoDirectory { pool: name, bytes }),
-                (Some(directory), _) => Some(directory.pool(&spec)?),
+                (Some(directory), _) => Some(directory.pool(&spec, reserve)?),
             };
             let disk = match &folder {
                 Some(folder) => Some((folder.as_path(), takes_direct_io(&name, folder)?)),

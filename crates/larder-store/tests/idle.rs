@@ -26,6 +26,7 @@ async fn an_idle_store_uses_no_processor() {
     };
     let store = HybridStore::open(StoreConfig {
         path: Some(dir.path().to_owned()),
+        reserve: false,
         pools: vec![pool],
         budget: Budget::new(1 << 30),
         registry: Registry::new(),

@@ -23,7 +23,8 @@ fn spec(name: &str, disk_bytes: u64) -> PoolSpec {
 
 async fn open(path: &Path, pools: Vec<PoolSpec>) -> Result<HybridStore, StoreError> {
     let (budget, registry) = (Budget::new(1 << 30), Registry::new());
-    HybridStore::open(StoreConfig { path: Some(path.to_owned()), pools, budget, registry }).await
+    let path = Some(path.to_owned());
+    HybridStore::open(StoreConfig { path, reserve: false, pools, budget, registry }).await
 }
 
 fn key(number: u64) -> BlockKey {
@@ -107,7 +108,8 @@ async fn impossible_pools_are_refused() {
     assert!(matches!(error, StoreError::Twice { .. }), "{error}");
     let (budget, registry) = (Budget::new(1), Registry::new());
     let pools = vec![spec("a", 1 << 20)];
-    let error = HybridStore::open(StoreConfig { path: None, pools, budget, registry }).await;
+    let config = StoreConfig { path: None, reserve: true, pools, budget, registry };
+    let error = HybridStore::open(config).await;
     assert!(matches!(error, Err(StoreError::NoDirectory { .. })));
 }
 

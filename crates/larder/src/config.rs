@@ -90,6 +90,8 @@ pub(crate) struct Disk {
     /// Absolute.
     pub(crate) path: PathBuf,
     pub(crate) capacity_bytes: u64,
+    /// Whether to take all of it from the file system at the start.
+    pub(crate) reserve: bool,
 }
 
 /// One origin.

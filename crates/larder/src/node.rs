@@ -124,6 +124,7 @@ impl Node {
         let store = Arc::new(
             HybridStore::open(StoreConfig {
                 path: path.clone(),
+                reserve: config.cache.disk.as_ref().is_some_and(|disk| disk.reserve),
                 pools: pools.clone(),
                 budget: budget.clone(),
                 registry: registry.clone(),

@@ -149,7 +149,8 @@ impl<'a> Check<'a> {
             let message = format!("{} is not a folder", path.display());
             self.problem(&["cache", "disk", "path"], message);
         }
-        Some(Disk { path, capacity_bytes: shape.capacity?.0 })
+        let reserve = shape.reserve.unwrap_or(false);
+        Some(Disk { path, capacity_bytes: shape.capacity?.0, reserve })
     }
 
     /// What is left of the budget beside the cache must take a span that is being filled.

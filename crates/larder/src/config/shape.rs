@@ -69,6 +69,7 @@ pub(crate) struct CacheShape {
 pub(crate) struct DiskShape {
     pub(crate) path: Option<String>,
     pub(crate) capacity: Option<Size>,
+    pub(crate) reserve: Option<bool>,
 }
 
 /// `[origin.NAME]`

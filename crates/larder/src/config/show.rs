@@ -51,6 +51,7 @@ impl Config {
                 disk: self.cache.disk.as_ref().map(|disk| DiskShape {
                     path: path_text(&disk.path),
                     capacity: Some(Size(disk.capacity_bytes)),
+                    reserve: Some(disk.reserve),
                 }),
             },
             admin: AdminShape {
