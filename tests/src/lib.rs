@@ -6,6 +6,7 @@
 //! processes that it started itself.
 
 pub mod client;
+pub mod differ;
 pub mod double;
 pub mod forward;
 pub mod larder;

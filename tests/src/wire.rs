@@ -240,6 +240,10 @@ impl Place {
         // What was signed was absolute; what is sent is the target alone.
         head.uri = head.uri.path_and_query().map_or("/", |target| target.as_str()).parse()?;
         head.headers.insert("host", host.parse()?);
+        if body.is_empty() && [Method::PUT, Method::POST].contains(&head.method) {
+            // hyper tells the length of a body, not that there is none; S3 wants to be told.
+            head.headers.insert("content-length", http::HeaderValue::from(0));
+        }
         Ok(Request::from_parts(head, Full::new(body)))
     }
 
