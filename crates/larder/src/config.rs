@@ -132,9 +132,18 @@ pub(crate) struct S3Rule {
 #[derive(Debug)]
 pub(crate) enum OriginKeys {
     /// From the configuration.
-    Given { id: Id, secret: Secret, session_token: Option<Secret> },
+    Given(Box<GivenKeys>),
     /// From where the AWS SDKs look for them.
     Default,
+}
+
+/// An access key for an origin.
+#[derive(Debug)]
+pub(crate) struct GivenKeys {
+    pub(crate) id: Id,
+    pub(crate) secret: Secret,
+    /// With temporary keys.
+    pub(crate) session_token: Option<Secret>,
 }
 
 /// A file of certificates.

@@ -221,7 +221,7 @@ fn origins(
             }
             OriginKind::S3(s3) => {
                 let config = s3_config(&rule.name, s3);
-                if matches!(s3.keys, OriginKeys::Given { .. }) {
+                if matches!(s3.keys, OriginKeys::Given(_)) {
                     credentials.push(config.credentials.clone());
                 }
                 origins.push(Arc::new(S3Origin::new(config, registry)?));
@@ -235,11 +235,14 @@ fn origins(
 pub(crate) fn s3_config(name: &OriginName, s3: &S3Rule) -> S3Config {
     let credentials = match &s3.keys {
         OriginKeys::Default => SharedCredentials::default_chain(&s3.region),
-        OriginKeys::Given { id, secret, session_token } => SharedCredentials::new(AccessKey {
-            id: id.as_str().to_owned(),
-            secret: secret.text.expose().to_owned(),
-            session_token: session_token.as_ref().map(|token| token.text.expose().to_owned()),
-        }),
+        OriginKeys::Given(keys) => {
+            let token = keys.session_token.as_ref();
+            SharedCredentials::new(AccessKey {
+                id: keys.id.as_str().to_owned(),
+                secret: keys.secret.text.expose().to_owned(),
+                session_token: token.map(|token| token.text.expose().to_owned()),
+            })
+        }
     };
     S3Config {
         name: name.clone(),

@@ -105,9 +105,12 @@ fn table(rule: &OriginRule, s3: &S3Rule, found: &Survey) -> String {
     }
     text.push_str("\n\n");
     let mut rows = vec![["QUESTION", "ANSWER", "DETAIL"]];
-    rows.extend(found.findings.iter().map(|finding| {
-        [finding.subject, word(finding.answer), finding.detail.as_str()]
-    }));
+    rows.extend(
+        found
+            .findings
+            .iter()
+            .map(|finding| [finding.subject, word(finding.answer), finding.detail.as_str()]),
+    );
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
     for [subject, answer, detail] in &rows {

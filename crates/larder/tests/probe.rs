@@ -17,12 +17,14 @@ mod probe {
         token: Option<String>,
     }
 
+    /// Key id and session token of a request.
+    type Signer = (String, Option<String>);
+
     /// An endpoint that holds one bucket with two objects, and takes the keys of one id.
     #[derive(Clone)]
     struct Endpoint {
         address: String,
-        /// Method, target, key id, session token.
-        asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+        asked: Arc<Mutex<Vec<Signer>>>,
     }
 
     impl Endpoint {
@@ -185,7 +187,8 @@ mod probe {
     #[test]
     fn json_says_the_same_and_writes_are_asked_for() {
         let endpoint = Endpoint::start("GIVEN", false);
-        let output = Home::given(&endpoint).run(&["o", "--bucket", "pail", "--write", "--json"], &[]);
+        let output =
+            Home::given(&endpoint).run(&["o", "--bucket", "pail", "--write", "--json"], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let json: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
         assert_eq!(json["bucket"], "pail");

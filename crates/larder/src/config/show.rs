@@ -145,13 +145,13 @@ fn s3(rule: &S3Rule) -> OriginShape {
     };
     match &rule.keys {
         OriginKeys::Default => shape.credentials = Some("default".to_owned()),
-        OriginKeys::Given { id, secret, session_token } => {
-            shape.access_key_id = Some(match id {
+        OriginKeys::Given(keys) => {
+            shape.access_key_id = Some(match &keys.id {
                 Id::Plain(id) => IdRef::Plain(id.clone()),
                 Id::Found(secret) => IdRef::Ref(secret.reference.clone()),
             });
-            shape.secret_access_key = Some(secret.reference.clone());
-            shape.session_token = session_token.as_ref().map(|token| token.reference.clone());
+            shape.secret_access_key = Some(keys.secret.reference.clone());
+            shape.session_token = keys.session_token.as_ref().map(|token| token.reference.clone());
         }
     }
     shape

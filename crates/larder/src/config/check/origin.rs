@@ -3,7 +3,7 @@
 use super::Check;
 use crate::config::secret::IdRef;
 use crate::config::shape::OriginShape;
-use crate::config::{Ca, Id, OriginKeys, OriginKind, OriginRule, S3Rule};
+use crate::config::{Ca, GivenKeys, Id, OriginKeys, OriginKind, OriginRule, S3Rule};
 use larder_model::OriginName;
 use larder_origin::{Addressing, Dialect, check_ca};
 use std::collections::BTreeMap;
@@ -217,7 +217,7 @@ impl Check<'_> {
             Some(reference) => Some(self.secret(&["origin", name, "session_token"], reference)?),
             None => None,
         };
-        Some(OriginKeys::Given { id: id?, secret: secret?, session_token })
+        Some(OriginKeys::Given(Box::new(GivenKeys { id: id?, secret: secret?, session_token })))
     }
 
     fn access_key_id(&mut self, name: &str, id: Option<&IdRef>) -> Option<Id> {
