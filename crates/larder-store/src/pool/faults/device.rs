@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -109,9 +110,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.set(Fault::None);
-        if let Some(session) = self.session.take() {
-            let _ = session.umount_and_join();
-        }
+        // Files may still be open: the mount is to go all the same.
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
+        drop(self.session.take());
     }
 }
 
