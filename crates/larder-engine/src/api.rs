@@ -109,7 +109,8 @@ pub struct Passed {
     pub status: u16,
     /// The headers, as [`larder_model::RawAnswer`] describes them.
     pub headers: HeaderMap,
-    /// The body. Its last bytes come after the cache has let go of whatever was changed.
+    /// The body. Until it has ended or was dropped, what was changed counts as being written: each of
+    /// its readers has the origin asked.
     pub body: BoxStream<'static, Result<Bytes, ReadError>>,
 }
 

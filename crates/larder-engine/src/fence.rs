@@ -1,16 +1,19 @@
 //! Fences: writes that go around the cache, and what may be known of their names meanwhile.
 //!
 //! Invariant: whoever arrives after a write was acknowledged is answered from an ask that began
-//! after the origin had told the write's outcome. It holds because
+//! after it was. It holds because
 //!
 //! - a fence goes up, in every dataset over the bucket, before the origin hears of the write. While
 //!   it is up, a reader of its names is answered as in a strict dataset, whatever the dataset says:
-//!   by an ask that began after the reader arrived. So no two readers see old after new;
-//! - before the caller hears of the end, every dataset *lets go*: asks of these names that are under
-//!   way are taken off the board and barred (they may answer the readers that they were begun for,
-//!   but nobody joins them, and nothing that they learn is kept), pages of listings go, and so do the
-//!   objects with their blocks. Blocks need no fence of their own: a fill is of one version, its
-//!   keys derive from that version, and without an entry of that version in the table none is kept;
+//!   by an ask that began after the reader arrived. So no reader sees the old state after another
+//!   saw the new one, and it does not matter when in the meantime the write takes effect or is taken
+//!   for done;
+//! - when the origin's answer is complete, every dataset *lets go*: asks of these names that are
+//!   under way are taken off the board and barred (they may answer the readers that they were begun
+//!   for, but nobody joins them, and nothing that they learn is kept), pages of listings go, and so
+//!   do the objects with their blocks. Blocks need no fence of their own: a fill is of one version,
+//!   its keys derive from that version, and without an entry of that version in the table none is
+//!   kept;
 //! - then the fence comes down.
 //!
 //! All bookkeeping is of what is under way: a fence lives as long as its write, and the bar sits in

@@ -73,6 +73,14 @@ struct Object {
     cause: Cause,
 }
 
+impl Object {
+    /// When the origin was asked; the default, which is never fresh, if that was before a tick below
+    /// which all is in doubt.
+    fn asked_unless(&self, doubted_below: u64) -> Asked {
+        if self.asked.tick < doubted_below { Asked::default() } else { self.asked }
+    }
+}
+
 /// Blocks from this index on pass through uncached: 16 TiB at 1 MiB a block. It bounds the bitmap
 /// of an object's record to 2 MiB.
 const MOST_BLOCKS: u32 = 1 << 24;
@@ -143,11 +151,11 @@ impl Ledger {
         let id = *self.by_name.get(name)?;
         let object = self.objects.get_mut(id as usize)?.as_mut()?;
         object.used_at = now;
-        let doubted = object.asked.tick < self.doubted_below;
+        let asked = object.asked_unless(self.doubted_below);
         Some(Found {
             id,
             pinned: object.pinned.clone(),
-            asked: if doubted { Asked::default() } else { object.asked },
+            asked,
             fenced: self.fences.over(name),
             checksums: object.checksums,
             bare: object.handles.is_empty() && object.pinned.meta.size > 0,

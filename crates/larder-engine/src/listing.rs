@@ -166,8 +166,13 @@ impl Shelf {
         ttl: Duration,
     ) -> Result<ListPage, ReadError> {
         let arrived = self.tick();
+        let mut counted = false;
         loop {
-            let ask = match self.look_for_page(&request, ttl) {
+            let (look, paging) = self.look_for_page(&request, ttl);
+            if !std::mem::replace(&mut counted, true) {
+                self.meters.paging(paging);
+            }
+            let ask = match look {
                 Look::Here(page) => return Ok(page.as_ref().clone()),
                 Look::Around => return self.list_now(&request).await,
                 Look::Coming(ask) => ask,
@@ -177,7 +182,9 @@ impl Shelf {
                 Ok(landed) => landed.clone(),
                 Err(_) => None,
             };
-            let good = ask.asked.tick > arrived || self.shows_all(&ask, &request, ttl);
+            // A reader who arrived after the ask began finds the page among those that are kept, if it
+            // is young enough and no write was answered meanwhile.
+            let good = ask.asked.tick > arrived;
             match landed {
                 Some(Ok(page)) if good => return Ok(page.as_ref().clone()),
                 Some(Err(error)) if good => return Err(error),
@@ -191,13 +198,6 @@ impl Shelf {
         }
     }
 
-    /// Whether a page is an answer for a reader who joined the ask for it.
-    fn shows_all(&self, ask: &Ask, request: &ListRequest, ttl: Duration) -> bool {
-        self.young(ask.asked, ttl)
-            && !ask.barred.load(Ordering::Acquire)
-            && !self.written(&request.bucket, &request.prefix)
-    }
-
     /// Whether a write is under way that such a page could show.
     fn written(&self, bucket: &BucketName, prefix: &str) -> bool {
         self.ledger().fences.above(bucket, prefix)
@@ -209,24 +209,24 @@ impl Shelf {
     }
 
     /// The page, or the ask for it that is under way, or that begins now.
-    fn look_for_page(self: &Arc<Self>, request: &Arc<ListRequest>, ttl: Duration) -> Look {
+    fn look_for_page(
+        self: &Arc<Self>,
+        request: &Arc<ListRequest>,
+        ttl: Duration,
+    ) -> (Look, Paging) {
         let mut pages = lock(&self.pages);
         if self.written(&request.bucket, &request.prefix) {
-            self.meters.paging(Paging::Around);
-            return Look::Around;
+            return (Look::Around, Paging::Around);
         }
         if let Some(kept) = pages.kept.get(request) {
             if self.young(kept.asked, ttl) {
-                self.meters.paging(Paging::Hit);
-                return Look::Here(kept.page.clone());
+                return (Look::Here(kept.page.clone()), Paging::Hit);
             }
             pages.drop_page(request);
         }
         if let Some(ask) = pages.asks.get(request) {
-            self.meters.paging(Paging::Joined);
-            return Look::Coming(ask.clone());
+            return (Look::Coming(ask.clone()), Paging::Joined);
         }
-        self.meters.paging(Paging::Miss);
         let (result, receiver) = watch::channel(None);
         let barred = AtomicBool::new(false);
         let ask = Arc::new(Ask { asked: self.asking(), barred, result: receiver });
@@ -238,7 +238,7 @@ impl Shelf {
             let result = shelf.list_now(&landing.request).await;
             landing.land(result);
         });
-        Look::Coming(ask)
+        (Look::Coming(ask), Paging::Miss)
     }
 }
 

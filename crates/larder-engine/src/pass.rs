@@ -1,15 +1,15 @@
 //! Requests that go around the cache: writes, and reads of what is not cached.
 //!
-//! Invariant: a write is fenced in every dataset over its bucket before the origin hears of it, and
-//! what was known of its names is let go before its caller can take it for done (see `fence`).
+//! Invariant: a write is fenced in every dataset over its bucket from before the origin hears of it
+//! until its answer is complete (see `fence`).
 //!
-//! When that is: most writes are done when the status is there. CopyObject, UploadPartCopy and
-//! CompleteMultipartUpload answer 200 first and tell failure, or when they are done, in the body (S3
-//! API reference, "CompleteMultipartUpload"); DeleteObjects may delete while it answers. So what was
-//! known is let go once the status is there, before the caller sees it; and where a body may follow a
-//! success, the fence stays up, the last of the body is held back until the origin has ended it, and
-//! all is let go once more before it is handed out. White space that comes before the result goes out
-//! at once: it keeps connections alive.
+//! When that is: most writes are done when the status is there, and an answer without a body goes out
+//! when the fence has fallen. CopyObject, UploadPartCopy and CompleteMultipartUpload answer 200 first
+//! and tell in the body when they are done, or that they failed (S3 API reference,
+//! "CompleteMultipartUpload"); DeleteObjects may delete while it answers. So where a body may follow a
+//! success, the fence falls at the body's end. A caller who takes the write for done before that end,
+//! at whatever byte, comes to a fence that is up: whoever reads after him is answered by an ask that
+//! began later still. So no byte needs to be held back.
 
 use crate::engine::{Engine, plain};
 use crate::fence::{Fence, Reach};
@@ -17,8 +17,8 @@ use crate::seed::Seed;
 use crate::shelf::Shelf;
 use crate::{Changes, PassRequest, Passed, ReadError};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{Stream, StreamExt};
 use http::header::CONTENT_LENGTH;
 use larder_model::{
     Action, BucketName, BucketRule, ObjectKey, ObjectName, OriginName, Permit, RawAnswer,
@@ -29,8 +29,8 @@ impl Engine {
     /// Passes a request on around the cache.
     ///
     /// Whoever reads after a change was acknowledged, through this engine and any dataset of it,
-    /// gets nothing older. A change is acknowledged when [`Passed`] is returned with an empty body,
-    /// or when the last of its body was handed out.
+    /// gets nothing older. The bookkeeping for that lasts until the answer's body has ended or was
+    /// dropped, so a caller should see to either.
     ///
     /// Dropping the call, or the answer's body, breaks the request off; the origin may do it all the
     /// same, then or later. The same holds for an error that is no answer of the origin. Readers may
@@ -65,10 +65,7 @@ impl Engine {
         };
         let empty = status == 204 || headers.get(CONTENT_LENGTH).is_some_and(|len| len == "0");
         let body = match status {
-            200..300 if !empty => {
-                fence.let_go();
-                hold(body.boxed(), fence)
-            }
+            200..300 if !empty => guard(body.boxed(), fence),
             200..300 => {
                 fence.settle();
                 match seed {
@@ -151,41 +148,11 @@ impl Engine {
 
 type Frame = Result<Bytes, ReadError>;
 
-/// A body whose last frame waits until its fence has fallen.
-struct Held<S> {
-    body: S,
-    fence: Fence,
-    last: Option<Bytes>,
-}
-
-/// Hands a body out one frame late, and its last frame when the fence has fallen. The fence falls as
-/// well when the body breaks off, or is dropped.
-fn hold(body: BoxStream<'static, Frame>, fence: Fence) -> BoxStream<'static, Frame> {
-    let held = Held { body, fence, last: None };
-    stream::unfold(Some(held), |held| async { held?.step().await }).boxed()
-}
-
-impl<S: Stream<Item = Frame> + Unpin> Held<S> {
-    async fn step(mut self) -> Option<(Frame, Option<Self>)> {
-        loop {
-            match self.body.next().await {
-                Some(Ok(frame)) => {
-                    if self.last.is_none() && frame.iter().all(u8::is_ascii_whitespace) {
-                        return Some((Ok(frame), Some(self)));
-                    }
-                    if let Some(before) = self.last.replace(frame) {
-                        return Some((Ok(before), Some(self)));
-                    }
-                }
-                Some(Err(error)) => {
-                    drop(self.fence);
-                    return Some((Err(error), None));
-                }
-                None => {
-                    drop(self.fence);
-                    return self.last.map(|last| (Ok(last), None));
-                }
-            }
-        }
-    }
+/// Keeps the fence up until the body has ended, has broken off, or is dropped.
+fn guard(body: BoxStream<'static, Frame>, fence: Fence) -> BoxStream<'static, Frame> {
+    let step = |(mut body, fence): (BoxStream<'static, Frame>, Fence)| async move {
+        let frame = body.next().await?;
+        Some((frame, (body, fence)))
+    };
+    stream::unfold((body, fence), step).boxed()
 }

@@ -158,9 +158,11 @@ impl Shelf {
                 Ok(landed) => landed.clone(),
                 Err(_) => None,
             };
-            let good = self.answers(&flight, name, arrived);
+            // A reader who arrived after the ask began finds its answer in the table, if it is good
+            // enough and no write was answered meanwhile: only the table knows of writes. For any
+            // other the answer is good as it is.
+            let good = flight.asked.tick > arrived;
             match landed {
-                // Not by way of the table, which may have let go of it for a write.
                 Some(Ok(Learned::Pinned { pin, checksums }))
                     if good && (checksums || !need.checksums) =>
                 {
@@ -204,14 +206,8 @@ impl Shelf {
         found.asked != Asked::default() && (later || (!found.fenced && self.recent(found.asked)))
     }
 
-    /// Whether what an ask learned is an answer for a reader who joined it.
-    fn answers(&self, flight: &Flight, name: &ObjectName, arrived: u64) -> bool {
-        flight.asked.tick > arrived
-            || (self.recent(flight.asked) && !flight.barred() && !self.ledger().fences.over(name))
-    }
-
     /// The dataset's freshness rule.
-    pub(crate) fn recent(&self, asked: Asked) -> bool {
+    fn recent(&self, asked: Asked) -> bool {
         match self.dataset.freshness {
             Freshness::Immutable => true,
             Freshness::Strict => false,

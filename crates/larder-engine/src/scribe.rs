@@ -137,25 +137,7 @@ async fn adopt(shelf: &Arc<Shelf>, policy: &mut dyn Policy, own: Vec<(ObjectReco
             continue;
         }
         let present = shelf.store.adopt(&shelf.pool_name, std::mem::take(&mut keys)).await;
-        let mut present = present.into_iter();
-        let mut ledger = shelf.ledger();
-        for (record, pinned, indexes) in batch.drain(..) {
-            let all = indexes.len();
-            let kept: Vec<_> = indexes
-                .into_iter()
-                .zip(present.by_ref())
-                .filter(|(_, present)| *present)
-                .map(|(index, _)| (index, shelf.stored_bytes(&pinned, index)))
-                .collect();
-            let missing = (all - kept.len()) as u64;
-            lost += missing;
-            let name = pinned.name.clone();
-            ledger.restore(&record, pinned, &kept);
-            if missing > 0 {
-                ledger.mark_again(name);
-            }
-        }
-        drop(ledger);
+        lost += take_in(shelf, std::mem::take(&mut batch), present);
         // The policy hears of them batch by batch, so that the journal stays short.
         steward::round(shelf, policy).await;
     }
@@ -164,4 +146,31 @@ async fn adopt(shelf: &Arc<Shelf>, policy: &mut dyn Policy, own: Vec<(ObjectReco
     }
     shelf.meters.lost_at_start.inc_by(lost);
     shelf.stir.notify_one();
+}
+
+/// A record, its object, and the blocks that it says are resident.
+type Adopted = (ObjectRecord, Arc<Pinned>, Vec<u64>);
+
+/// Puts a batch of records into the table, with the blocks that are present. Tells how many are not.
+fn take_in(shelf: &Shelf, batch: Vec<Adopted>, present: Vec<bool>) -> u64 {
+    let mut lost = 0;
+    let mut present = present.into_iter();
+    let mut ledger = shelf.ledger();
+    for (record, pinned, indexes) in batch {
+        let all = indexes.len();
+        let kept: Vec<_> = indexes
+            .into_iter()
+            .zip(present.by_ref())
+            .filter(|(_, present)| *present)
+            .map(|(index, _)| (index, shelf.stored_bytes(&pinned, index)))
+            .collect();
+        let missing = (all - kept.len()) as u64;
+        lost += missing;
+        let name = pinned.name.clone();
+        ledger.restore(&record, pinned, &kept);
+        if missing > 0 {
+            ledger.mark_again(name);
+        }
+    }
+    lost
 }

@@ -483,8 +483,9 @@ async fn dispatch(
 ) -> Result<Reply, Fault> {
     let row = operation.row();
     // A part is told by the origin alone: its length, its range, and whether there is such a part.
-    let by_origin = matches!(target, Target::Object(..))
-        && (pass::must_pass(call.headers) || call.query.has("partNumber"));
+    let by_origin = row.class == Class::Cached
+        && matches!(target, Target::Object(..))
+        && (pass::must_pass(call.headers) || object::part(call)?.is_some());
     if row.class != Class::Cached || by_origin {
         return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
     }

@@ -134,13 +134,12 @@ fn prepare<'c>(
     let aliased = resolved.dataset.alias.is_some();
     *seen = Some(resolved.dataset);
     let (range_header, range) = parse_range(call.headers);
-    let part_number = parse_part(call)?;
     let conditions = parse_conditions(call.headers);
     let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-Unmodified-Since" };
     let request = ReadRequest {
         name: resolved.name,
         range,
-        part_number,
+        part_number: None,
         conditions,
         checksums: call
             .headers
@@ -163,7 +162,8 @@ fn parse_range(headers: &HeaderMap) -> (Option<&str>, Option<RangeSpec>) {
     }
 }
 
-fn parse_part(call: &Call<'_>) -> Result<Option<u32>, Fault> {
+/// Which part is asked for, of an object that was uploaded in parts.
+pub(crate) fn part(call: &Call<'_>) -> Result<Option<u32>, Fault> {
     let Some(part) = call.query.get("partNumber") else { return Ok(None) };
     if call.headers.contains_key(RANGE) {
         return Err(Fault::bad(

@@ -192,8 +192,8 @@ const EXCUSES: [Excuse; 18] = [
     },
     Excuse {
         covers: |seen| {
-            seen.direct.status == 304 && seen.adds(&["etag", "last-modified"])
-                || seen.direct.status == 304 && seen.lacks(&["accept-ranges"])
+            seen.direct.status == 304
+                && (seen.adds(&["etag", "last-modified"]) || seen.lacks(&["accept-ranges"]))
         },
         reason: "RFC 9110 §15.4.5: a 304 tells the validators, and nothing of the bytes",
     },

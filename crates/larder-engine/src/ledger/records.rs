@@ -67,7 +67,7 @@ impl Ledger {
                 };
                 Some(Changed {
                     pinned: object.pinned.clone(),
-                    asked_at: object.asked.at,
+                    asked_at: object.asked_unless(self.doubted_below).at,
                     used_at: object.used_at,
                     resident: bitmap(object.handles.iter().filter_map(resident)),
                 })

@@ -1,21 +1,22 @@
-//! In-memory doubles of everything that the engine reaches through ports: an origin with a foreign
-//! writer, a store that can lose and spoil blocks, a catalog, and a clock that is held.
+//! In-memory doubles of what the engine asks: an origin with a foreign writer, and a clock that is
+//! held. Writes through the engine are in `raw`.
 
 use super::oracle;
+use super::raw::Plan;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use larder_model::{
-    Block, BlockKey, BlockStore, BucketEntry, BucketName, ByteRange, Catalog, CatalogChange,
-    CatalogError, Clock, DatasetName, ETag, ErrorReply, FetchRequest, Fetched, HeadRequest,
-    ListPage, ListRequest, Load, ObjectMeta, ObjectName, ObjectRecord, Origin, OriginError,
-    OriginName, PoolName, Reserve, Stored, Tier, Timestamp,
+    BucketEntry, BucketName, ByteRange, Clock, ETag, ErrorReply, FetchRequest, Fetched,
+    HeadRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta, ObjectName, Origin,
+    OriginError, OriginName, RawAnswer, RawRequest, Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use tokio::sync::watch;
 
 /// A clock that stands still until it is told.
 #[derive(Default)]
@@ -46,7 +47,8 @@ pub(crate) struct State {
 
 /// An origin whose objects are described by their history.
 pub(crate) struct World {
-    name: OriginName,
+    pub(crate) me: Weak<Self>,
+    pub(crate) name: OriginName,
     pub(crate) clock: Arc<HeldClock>,
     history: Mutex<HashMap<String, Vec<State>>>,
     next_version: AtomicU64,
@@ -58,13 +60,22 @@ pub(crate) struct World {
     pub(crate) fetched: AtomicU64,
     pub(crate) fetches: AtomicU64,
     pub(crate) heads: AtomicU64,
+    pub(crate) lists: AtomicU64,
     /// Whether bodies break now and then.
     pub(crate) flaky: AtomicBool,
+    /// Whether its tags are weak, so that nothing can be cached.
+    pub(crate) weak: AtomicBool,
+    /// The next answer to a read is held, once it is made, until this is open.
+    hold: AtomicBool,
+    open: watch::Sender<bool>,
+    /// What it is to do with requests to come, by number.
+    pub(crate) plans: Mutex<HashMap<u64, Arc<Plan>>>,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, clock: Arc<HeldClock>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             name: OriginName::new("origin").unwrap(),
             clock,
             history: Mutex::default(),
@@ -75,28 +86,61 @@ impl World {
             fetched: AtomicU64::new(0),
             fetches: AtomicU64::new(0),
             heads: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
             flaky: AtomicBool::new(false),
+            weak: AtomicBool::new(false),
+            hold: AtomicBool::new(false),
+            open: watch::channel(true).0,
+            plans: Mutex::default(),
         })
     }
 
     /// The foreign writer: a new version, or a deletion.
     pub(crate) fn write(&self, key: &str, size: Option<u64>) {
+        self.put(key, size.map(|size| (self.new_version(), size)));
+    }
+
+    pub(crate) fn new_version(&self) -> u64 {
+        self.next_version.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Puts a state at the end of a history, and tells its place there, from 1 on.
+    pub(crate) fn put(&self, key: &str, object: Option<(u64, u64)>) -> usize {
         let since = self.clock.now().0;
-        let object = size.map(|size| (self.next_version.fetch_add(1, Ordering::SeqCst), size));
-        self.history
-            .lock()
-            .unwrap()
-            .entry(key.to_owned())
-            .or_default()
-            .push(State { since, object });
+        let mut history = self.history.lock().unwrap();
+        let states = history.entry(key.to_owned()).or_default();
+        states.push(State { since, object });
+        states.len()
     }
 
     pub(crate) fn history(&self, key: &str) -> Vec<State> {
         self.history.lock().unwrap().get(key).cloned().unwrap_or_default()
     }
 
-    fn current(&self, key: &str) -> Option<(u64, u64)> {
+    pub(crate) fn current(&self, key: &str) -> Option<(u64, u64)> {
         self.history(key).last().and_then(|state| state.object)
+    }
+
+    /// Every object whose key begins with `prefix`, as a page.
+    fn page(&self, prefix: &str) -> ListPage {
+        let history = self.history.lock().unwrap();
+        let listed = |(key, states): (&String, &Vec<State>)| {
+            let (version, size) = states.last()?.object?;
+            Some(ListedObject {
+                key: ObjectKey::new(key).unwrap(),
+                size,
+                etag: Some(etag(version)),
+                last_modified: None,
+                storage_class: None,
+                owner: None,
+                checksum_algorithms: Vec::new(),
+                checksum_type: None,
+            })
+        };
+        let mut objects: Vec<_> =
+            history.iter().filter(|(key, _)| key.starts_with(prefix)).filter_map(listed).collect();
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        ListPage { objects, ..ListPage::default() }
     }
 
     fn roll(&self, sides: u32) -> u32 {
@@ -109,10 +153,42 @@ impl World {
         }
     }
 
+    pub(crate) fn unreachable(&self) -> OriginError {
+        let reason = "it is down".to_owned();
+        OriginError::Unreachable { origin: self.name.clone(), reason }
+    }
+
+    /// An answer takes its time to arrive, whatever it says.
+    async fn arrive(&self) {
+        self.dawdle().await;
+        if self.hold.swap(false, Ordering::SeqCst) {
+            let mut open = self.open.subscribe();
+            drop(open.wait_for(|open| *open).await);
+        }
+    }
+
+    /// Has the next answer to a read held back, once it is made.
+    pub(crate) fn hold_next(&self) {
+        self.open.send_replace(false);
+        self.hold.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets go of the answer that is held back.
+    pub(crate) fn release(&self) {
+        self.open.send_replace(true);
+    }
+
+    fn meta(&self, version: u64, size: u64) -> ObjectMeta {
+        let mut meta = meta(version, size);
+        if self.weak.load(Ordering::SeqCst) {
+            meta.etag = ETag::new(&format!("W/{}", etag(version)));
+        }
+        meta
+    }
+
     fn state(&self, name: &ObjectName) -> Result<(u64, u64), OriginError> {
         if self.down.load(Ordering::SeqCst) {
-            let reason = "it is down".to_owned();
-            return Err(OriginError::Unreachable { origin: self.name.clone(), reason });
+            return Err(self.unreachable());
         }
         self.current(name.key.as_str())
             .ok_or_else(|| OriginError::NotFound(reply(404, "NoSuchKey")))
@@ -125,7 +201,11 @@ pub(crate) fn etag(version: u64) -> ETag {
 
 /// The version that an answer claims to be.
 pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
-    meta.etag.as_ref().unwrap().opaque().trim_start_matches('v').parse().unwrap()
+    version_in(meta.etag.as_ref().unwrap())
+}
+
+pub(crate) fn version_in(etag: &ETag) -> u64 {
+    etag.opaque().trim_start_matches('v').parse().unwrap()
 }
 
 fn meta(version: u64, size: u64) -> ObjectMeta {
@@ -153,18 +233,17 @@ impl Origin for World {
     async fn head(&self, request: HeadRequest) -> Result<ObjectMeta, OriginError> {
         self.heads.fetch_add(1, Ordering::SeqCst);
         self.dawdle().await;
-        // An answer takes its time to arrive, whatever it says.
         let state = self.state(&request.name);
-        self.dawdle().await;
+        self.arrive().await;
         let (version, size) = state?;
-        Ok(meta(version, size))
+        Ok(self.meta(version, size))
     }
 
     async fn fetch(&self, request: FetchRequest) -> Result<Fetched, OriginError> {
         self.fetches.fetch_add(1, Ordering::SeqCst);
         self.dawdle().await;
         let state = self.state(&request.name);
-        self.dawdle().await;
+        self.arrive().await;
         let (version, size) = state?;
         // Without If-Match the body is of the new version, and says so: the engine must notice.
         let other = request.if_match.as_ref().is_some_and(|wanted| *wanted != etag(version));
@@ -202,11 +281,16 @@ impl Origin for World {
                 frame
             })
             .boxed();
-        Ok(Fetched { meta: meta(version, size), range, body })
+        Ok(Fetched { meta: self.meta(version, size), range, body })
     }
 
-    async fn list(&self, _request: ListRequest) -> Result<ListPage, OriginError> {
-        Ok(ListPage::default())
+    async fn list(&self, request: ListRequest) -> Result<ListPage, OriginError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        self.dawdle().await;
+        let down = self.down.load(Ordering::SeqCst);
+        let page = self.page(&request.prefix);
+        self.arrive().await;
+        if down { Err(self.unreachable()) } else { Ok(page) }
     }
 
     async fn list_buckets(&self) -> Result<Vec<BucketEntry>, OriginError> {
@@ -217,143 +301,11 @@ impl Origin for World {
         Ok(http::HeaderMap::new())
     }
 
-    async fn raw(
-        &self,
-        _request: larder_model::RawRequest,
-    ) -> Result<larder_model::RawAnswer, OriginError> {
-        let reason = "this origin does not pass requests on".to_owned();
-        Err(OriginError::Unreachable { origin: self.name().clone(), reason })
+    async fn raw(&self, request: RawRequest) -> Result<RawAnswer, OriginError> {
+        self.carry_out(request).await
     }
 
     async fn bucket_location(&self, _bucket: &BucketName) -> Result<String, OriginError> {
         Ok(String::new())
-    }
-}
-
-/// A store: what is "on the SSD" survives a restart, what is in memory is a small part of it.
-#[derive(Default)]
-pub(crate) struct Shelves {
-    disk: Mutex<HashMap<BlockKey, Vec<u8>>>,
-    memory: Mutex<Vec<(BlockKey, Block)>>,
-}
-
-const MEMORY_BLOCKS: usize = 8;
-
-impl Shelves {
-    /// Loses, or spoils, the block at this place of an arbitrary but fixed order.
-    pub(crate) fn harm(&self, at: usize, spoil: bool) {
-        let mut disk = self.disk.lock().unwrap();
-        let mut keys: Vec<_> = disk.keys().copied().collect();
-        keys.sort_unstable();
-        if keys.is_empty() {
-            return;
-        }
-        let key = keys[at % keys.len()];
-        self.memory.lock().unwrap().retain(|(other, _)| *other != key);
-        match disk.get_mut(&key) {
-            Some(bytes) if spoil => {
-                let at = bytes.len() / 2;
-                bytes[at] ^= 0x40;
-            }
-            _ => {
-                disk.remove(&key);
-            }
-        }
-    }
-
-    /// What a restart leaves.
-    pub(crate) fn restart(&self) {
-        self.memory.lock().unwrap().clear();
-    }
-
-    pub(crate) fn blocks(&self) -> usize {
-        self.disk.lock().unwrap().len()
-    }
-}
-
-#[async_trait::async_trait]
-impl BlockStore for Shelves {
-    fn peek(&self, _pool: &PoolName, key: BlockKey) -> Option<Block> {
-        let memory = self.memory.lock().unwrap();
-        memory.iter().find(|(other, _)| *other == key).map(|(_, block)| block.clone())
-    }
-
-    async fn load(&self, pool: &PoolName, key: BlockKey) -> Load {
-        tokio::task::yield_now().await;
-        if let Some(block) = self.peek(pool, key) {
-            return Load::Hit(block, Tier::Memory);
-        }
-        let Some(bytes) = self.disk.lock().unwrap().get(&key).cloned() else { return Load::Miss };
-        match Block::open(key, bytes, Reserve::none()) {
-            Ok(block) => Load::Hit(block, Tier::Disk),
-            Err(_) => {
-                self.disk.lock().unwrap().remove(&key);
-                Load::Corrupt
-            }
-        }
-    }
-
-    async fn store(&self, _pool: &PoolName, block: Block) -> Stored {
-        {
-            let mut memory = self.memory.lock().unwrap();
-            memory.push((block.key(), block.clone()));
-            if memory.len() > MEMORY_BLOCKS {
-                drop(memory.remove(0));
-            }
-        }
-        tokio::task::yield_now().await;
-        self.disk.lock().unwrap().insert(block.key(), block.sealed().to_vec());
-        Stored::Kept
-    }
-
-    fn remove(&self, _pool: &PoolName, key: BlockKey) {
-        self.memory.lock().unwrap().retain(|(other, _)| *other != key);
-        self.disk.lock().unwrap().remove(&key);
-    }
-
-    fn contains(&self, _pool: &PoolName, key: BlockKey) -> bool {
-        self.disk.lock().unwrap().contains_key(&key)
-    }
-
-    async fn adopt(&self, _pool: &PoolName, keys: Vec<BlockKey>) -> Vec<bool> {
-        let disk = self.disk.lock().unwrap();
-        keys.iter().map(|key| disk.contains_key(key)).collect()
-    }
-
-    fn stored_bytes(&self, _pool: &PoolName, len: u32) -> u64 {
-        u64::from(len) + 16
-    }
-
-    fn persistent(&self, _pool: &PoolName) -> bool {
-        true
-    }
-
-    async fn close(&self) {}
-}
-
-/// A catalog.
-#[derive(Default)]
-pub(crate) struct Records(Mutex<HashMap<(DatasetName, ObjectName), ObjectRecord>>);
-
-#[async_trait::async_trait]
-impl Catalog for Records {
-    async fn load(&self) -> Result<Vec<ObjectRecord>, CatalogError> {
-        Ok(self.0.lock().unwrap().values().cloned().collect())
-    }
-
-    async fn apply(&self, changes: Vec<CatalogChange>) -> Result<(), CatalogError> {
-        tokio::task::yield_now().await;
-        let mut records = self.0.lock().unwrap();
-        for change in changes {
-            match change {
-                CatalogChange::Put(record) => {
-                    records.insert((record.dataset.clone(), record.name.clone()), record);
-                }
-                CatalogChange::Remove(dataset, name) => {
-                    records.remove(&(dataset, name));
-                }
-            }
-        }
-        Ok(())
     }
 }
