@@ -134,7 +134,7 @@ async fn no_secret_and_no_expected_signature_comes_out() -> Result<()> {
         let told = |name: &&str| {
             line.contains(&format!(" {name}::")) || line.contains(&format!(" {name}:"))
         };
-        ensure!(!foreign.iter().any(|name| told(&name)), "a library's line in the log: {line}");
+        ensure!(!foreign.iter().any(told), "a library's line in the log: {line}");
         ensure!(!line.contains(" aws_"), "a line of the SDK in the log: {line}");
     }
     ensure!(log.matches("SignatureDoesNotMatch").count() >= 3, "refusals are not logged:\n{log}");
