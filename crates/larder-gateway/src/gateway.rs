@@ -485,7 +485,7 @@ async fn dispatch(
     // A part is told by the origin alone: its length, its range, and whether there is such a part.
     let by_origin = row.class == Class::Cached
         && matches!(target, Target::Object(..))
-        && (pass::must_pass(call.headers) || object::part(call)?.is_some());
+        && (pass::must_pass(call.headers) || call.query.has("partNumber"));
     if row.class != Class::Cached || by_origin {
         return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
     }

@@ -162,26 +162,6 @@ fn parse_range(headers: &HeaderMap) -> (Option<&str>, Option<RangeSpec>) {
     }
 }
 
-/// Which part is asked for, of an object that was uploaded in parts.
-pub(crate) fn part(call: &Call<'_>) -> Result<Option<u32>, Fault> {
-    let Some(part) = call.query.get("partNumber") else { return Ok(None) };
-    if call.headers.contains_key(RANGE) {
-        return Err(Fault::bad(
-            "InvalidRequest",
-            "Cannot specify both Range header and partNumber query parameter",
-        ));
-    }
-    let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    match part.parse::<u32>() {
-        Ok(number) if plain && (1..=10_000).contains(&number) => Ok(Some(number)),
-        _ => Err(Fault::invalid_argument(
-            "Part number must be an integer between 1 and 10000, inclusive",
-            "partNumber",
-            part,
-        )),
-    }
-}
-
 /// Dates that are none are ignored (RFC 9110 §13.1.3).
 fn parse_conditions(headers: &HeaderMap) -> Conditions {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
