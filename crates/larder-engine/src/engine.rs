@@ -237,6 +237,8 @@ impl Engine {
             false => None,
         };
         let need = Need { checksums, first };
+        // Nothing of it is here: what the ask brings came from the origin, however soon it is kept.
+        let cold = shelf.is_bare(&request.name);
         let mut tries = 2;
         loop {
             tries -= 1;
@@ -244,10 +246,12 @@ impl Engine {
                 Outcome::Uncacheable(meta, first) => {
                     return bypass::get(shelf, &request, Some(meta), first).await;
                 }
-                Outcome::Pinned { pin, .. } => match read(shelf, pin, &request).await {
-                    Err(ReadError::Changed(_)) if tries > 0 => {}
-                    answer => return answer,
-                },
+                Outcome::Pinned { pin, asked } => {
+                    match read(shelf, pin, &request, cold && asked).await {
+                        Err(ReadError::Changed(_)) if tries > 0 => {}
+                        answer => return answer,
+                    }
+                }
             }
         }
     }
@@ -432,7 +436,14 @@ pub(crate) fn settle(
 }
 
 /// Reads a pinned object.
-async fn read(shelf: &Arc<Shelf>, pin: Pin, request: &ReadRequest) -> Result<Answer, ReadError> {
+///
+/// `brought`: the first block came with this reader's ask.
+async fn read(
+    shelf: &Arc<Shelf>,
+    pin: Pin,
+    request: &ReadRequest,
+    brought: bool,
+) -> Result<Answer, ReadError> {
     let meta = pin.pinned.meta.clone();
     let range = settle(request, &meta)?;
     let Some(wanted) = range.or(ByteRange::new(0, meta.size)) else {
@@ -442,6 +453,7 @@ async fn read(shelf: &Arc<Shelf>, pin: Pin, request: &ReadRequest) -> Result<Ans
     let job = shelf.ledger().journal.job(&request.job);
     let mut reader = Reader::new(shelf.clone(), pin, wanted, job);
     let (piece, source) = reader.next().await?;
+    let source = if brought && source == Source::Memory { Source::Origin } else { source };
     shelf.meters.served(source).inc_by(piece.len() as u64);
     if reader.done() {
         return Ok(Answer { meta, range, source, body: Body::Full(piece) });

@@ -186,6 +186,12 @@ impl Shelf {
         }
     }
 
+    /// Whether nothing of an object is here that an ask could leave to be read.
+    pub(crate) fn is_bare(&self, name: &ObjectName) -> bool {
+        let found = self.ledger().find(name, self.clock.now());
+        found.is_none_or(|found| found.bare)
+    }
+
     /// The pin, if nothing has to be asked for it.
     pub(crate) fn known_now(&self, name: &ObjectName, checksums: bool) -> Option<Pin> {
         // No ask can have begun after such a reader: the dataset's rule alone decides.

@@ -475,6 +475,12 @@ fn log_fault(fault: &Fault, operation: Operation, id: RequestId, took: Duration)
     }
 }
 
+/// Whether the origin alone can answer a read: it knows its parts; and the version "null" of an object
+/// is whatever was written last while versioning was off, for which origins' HEAD and GET disagree.
+fn is_by_origin(query: &Query<'_>) -> bool {
+    query.has("partNumber") || query.get("versionId") == Some("null")
+}
+
 async fn dispatch(
     call: &Call<'_>,
     operation: Operation,
@@ -482,10 +488,9 @@ async fn dispatch(
     seen: &mut Option<Arc<Dataset>>,
 ) -> Result<Reply, Fault> {
     let row = operation.row();
-    // A part is told by the origin alone: its length, its range, and whether there is such a part.
     let by_origin = row.class == Class::Cached
         && matches!(target, Target::Object(..))
-        && (pass::must_pass(call.headers) || call.query.has("partNumber"));
+        && (pass::must_pass(call.headers) || is_by_origin(call.query));
     if row.class != Class::Cached || by_origin {
         return Box::pin(pass::pass(call, row, target, seen)).instrument(call.span()).await;
     }

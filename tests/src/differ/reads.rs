@@ -203,7 +203,7 @@ fn descriptions() -> Vec<Scene> {
     let zipped = put("zipped", vec![0x1f, 0x8b, 8, 0, 1]).header("content-encoding", "gzip");
     let accepting = get("zipped").header("accept-encoding", "gzip, br");
     scenes.extend(each("zipped", &zipped, vec![get("zipped"), accepting]));
-    let numbers = ["2", "0", "x"];
+    let numbers = ["1", "2", "0", "x"];
     let rows = numbers.map(|number| get("one").query("partNumber", number)).to_vec();
     scenes.extend(each("part numbers", &put("one", "of one part"), rows));
     scenes
@@ -221,6 +221,7 @@ fn overrides() -> Vec<Wire> {
     let mut rows: Vec<Wire> =
         overrides.iter().map(|(name, value)| get("small").query(name, value)).collect();
     rows.push(head("small").query("response-content-type", "text/plain"));
+    rows.push(get("small").query("versionId", "null"));
     rows
 }
 

@@ -109,7 +109,9 @@ async fn parts_versions_and_overrides_are_parsed_as_s3_does() {
         assert_eq!(node.double.one().query, [("partNumber".to_owned(), part.to_owned())]);
     }
     node.get("/data/k?versionId=").send().await.expect(400, "InvalidArgument", "version");
-    check(node.get("/data/k?versionId=null"), 200, "0123456789").await;
+    let null = node.get("/data/k?versionId=null").send().await;
+    assert_eq!((null.status, null.header("x-larder-cache")), (200, Some("origin")));
+    check(node.get("/data/k?versionId=1"), 200, "0123456789").await;
     let reply = node
         .get("/data/k")
         .query("response-content-type", "text/plain")
