@@ -108,7 +108,8 @@ fn described() -> Scene {
         .header("x-amz-meta-colour", "blue")
         .header("x-amz-meta-Two-Words", "a, b")
         .header("x-amz-storage-class", "STANDARD_IA")
-        .header("x-amz-tagging", "a=b&c=d%20e");
+        // One: versitygw tells several in any order.
+        .header("x-amz-tagging", "c=d%20e");
     let steps = vec![
         full,
         get("full"),
